@@ -1,6 +1,6 @@
-"""Inference with MLX: an engine for many requests, adapters and versions over one base model, and clients of it.
+"""Inference with MLX: an engine serving many requests, adapters and versions over one base model, and its clients.
 
-Importing this package loads no MLX; the first use of a name below does.
+Importing this package does not load MLX; the first use of a name below does.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Read adapters from directories and bytes: as of one moment, bounded before anything is made of them, and checked."""
+"""Read adapters from directories and bytes: a consistent snapshot, size-checked before parsing, then validated."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class AdapterWeights:
 def read_adapter(path: str | Path, model: nn.Module | None = None, *, max_rank: int = 1024) -> AdapterWeights:
     """Read a LoRA adapter in mlx-lm's layout: adapters.safetensors and adapter_config.json in one directory.
 
-    PEFT's adapter_model.safetensors is read where the other is not there. With a model, names and shapes are checked
-    against it. What is being written meanwhile is waited for. Raises AdapterError naming the file or tensor at fault.
+    Falls back to PEFT's adapter_model.safetensors. Given a model, checks names and shapes against it. Waits for files
+    that are still being written. Raises AdapterError naming the file or tensor at fault.
     """
     folder = Path(path)
     if weights_file(folder) == peft_files.WEIGHTS:
@@ -69,7 +69,7 @@ def read_adapter(path: str | Path, model: nn.Module | None = None, *, max_rank: 
 
 
 def weights_file(folder: Path) -> str:
-    """The file with an adapter's weights: PEFT's where mlx-lm's is not there."""
+    """The file with an adapter's weights: PEFT's if mlx-lm's is missing."""
     own = "adapters.safetensors"
     return own if (folder / own).exists() or not (folder / peft_files.WEIGHTS).is_file() else peft_files.WEIGHTS
 
@@ -89,7 +89,7 @@ def _read_peft(folder: Path, model: nn.Module | None, max_rank: int) -> AdapterW
 
 
 def _read_together(folder: Path, names: tuple[str, ...]) -> list[bytes]:
-    """Files of one directory, as they were at one moment: also when another directory takes its name meanwhile."""
+    """A consistent snapshot of one directory's files, even if another directory takes its name meanwhile."""
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for _ in range(_TRIES):
@@ -98,7 +98,7 @@ def _read_together(folder: Path, names: tuple[str, ...]) -> list[bytes]:
             for name in names:
                 with open(os.open(name, os.O_RDONLY, dir_fd=directory), "rb") as file:
                     found.append(file.read())
-            # A file's time has steps of some milliseconds: two changes in one step look like one.
+            # File times advance in steps of a few milliseconds: two changes within one step look like one.
             settled = all(not 0 <= time.time_ns() - changed < _SETTLED_NS for _, changed, _ in before)
             if settled and before == [_stamp(name, directory) for name in names]:
                 return found
@@ -114,7 +114,7 @@ def _stamp(name: str, directory: int) -> tuple[int, int, int]:
 
 
 def adapter_file(body: bytes) -> tensors.TensorFile:
-    """A safetensors file given as bytes. AdapterError when it is damaged or its header is too long."""
+    """Parse a safetensors file from bytes. AdapterError when it is damaged or its header is too long."""
     size = int.from_bytes(body[:8], "little")
     if size > len(body):
         raise AdapterError("the bytes are not a safetensors file of an adapter: its header is cut off")
@@ -129,7 +129,7 @@ def adapter_file(body: bytes) -> tensors.TensorFile:
 
 
 def adapter_tensors(body: bytes) -> dict[str, mx.array]:
-    """The tensors of a safetensors file given as bytes. AdapterError when it is damaged or holds other types."""
+    """The tensors of a safetensors file, from its bytes. AdapterError when it is damaged or holds unsupported types."""
     kinds = {name: tensor.kind for name, tensor in adapter_file(body).tensors.items()}
     for name, kind in kinds.items():
         if kind not in ("F32", "F16", "BF16"):

@@ -1,6 +1,6 @@
-"""Where an API is: one type for every place that takes an address. A secret in it is refused, and never repeated.
+"""Addresses of APIs: one type for every place that takes one. An address with a secret is refused, never echoed.
 
-Keys are given by the name of an environment variable only: whatever stands in a setting ends up in files and logs.
+Keys are only ever given as the name of an environment variable: settings end up in files and logs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _IN_ADDRESSES = (
     (rf"([?&#;][^=&\s]*(?:{_NAMES})[^=&\s]*=)[^&\s]+", r"\1***"),
 )
 _HYPHENED = r"(?<!eos|bos|pad|unk|end|sep|cls)(?<!mask|stop)[-_]token"  # `pad_token` belongs to a tokenizer
-_FIELDS = rf"(?<![a-z\d])(?:api[-_]?key|passwd)|{_HYPHENED}"  # no words of prose, so white space may follow
+_FIELDS = rf"(?<![a-z\d])(?:api[-_]?key|passwd)|{_HYPHENED}"  # not words used in prose, so white space may follow
 _WORDS = r"(?<![a-z\d])(?:secret|password)"
 _IN_TEXTS = (
     (rf"((?:{_FIELDS}|{_WORDS}|\btoken(?!:))[\"']?[:=][\"']?)[^\s\"',;&*]+", r"\1***"),  # not "no end token: ..."
@@ -30,24 +30,24 @@ _IN_TEXTS = (
     (r"\b(?:sk-|hf_|gh[pousr]_|github_pat_|glpat-|xox[abpr]-|AKIA)[\w-]{8,}", "***"),  # keys by their shape
 )
 HIDDEN = tuple((re.compile(pattern, re.IGNORECASE), left) for pattern, left in (*_IN_ADDRESSES, *_IN_TEXTS))
-"""What looks like a secret, and what is left of it."""
+"""Patterns that look like secrets, and their replacements."""
 SECRET_NAME = re.compile(r"(.*[_-])?(api[_-]?key|(access|auth)[_-]?token|password|passwd|credentials?)", re.IGNORECASE)
-"""What a field is called whose value is a secret."""
+"""Names of fields whose value is a secret."""
 _ADDRESS = re.compile(
     r"(?P<origin>(?P<scheme>https?)://(?P<host>[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?)"
     r"(?P<path>(?:/[\w.~%+=:,-]*)*)",
     re.IGNORECASE | re.ASCII,
 )
-"""Narrow on purpose: what is read here in one way is read by no client in another."""
+"""Narrow on purpose: no client can read such an address differently from us."""
 
 
 class SecretError(ValueError):
-    """A value that holds a secret, or may hold one: the message says all of it that may be repeated."""
+    """A value that holds or may hold a secret: the message shows only the part that is safe to repeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an API is, such as http://127.0.0.1:8000/v1; as a text without a last slash."""
+    """The address of an API, such as http://127.0.0.1:8000/v1; `str` drops a trailing slash."""
 
     origin: str
     scheme: str
@@ -59,12 +59,12 @@ class Address:
         """Reads an address.
 
         Args:
-            text: the address, without query and fragment.
-            example: of such an address, for the message.
+            text: the address, without a query or fragment.
+            example: an example address for the message.
             key: where a key belongs, for the message.
 
         Raises:
-            SecretError: it is none, or holds a user name, a password or a key.
+            SecretError: it is not an address, or holds a user name, a password or a key.
         """
         if isinstance(text, str) and has_secret(text):
             raise SecretError(
@@ -74,7 +74,7 @@ class Address:
         found = _ADDRESS.fullmatch(text) if isinstance(text, str) else None
         if found is None or not 0 < int(found["port"] or 1) < 1 << 16:
             begins = re.match(r"(\w+://)?[\w.\[\]-]*(:\d+)?", text) if isinstance(text, str) else None
-            shown = repr(begins[0] if begins else text)  # what comes after may be a secret that looks like none
+            shown = repr(begins[0] if begins else text)  # the rest may be a secret that does not look like one
             raise SecretError(f"this address cannot be read: {shown}...; write it as {example}, without a query")
         return cls(found["origin"], found["scheme"].lower(), found["host"].lower(), found["path"].rstrip("/"))
 
@@ -83,12 +83,12 @@ class Address:
 
 
 def has_secret(text: str) -> bool:
-    """Whether a word has a user name, a password or a key in it, as addresses have; prompts may speak of anything."""
+    """Whether a word holds a user name, password or key the way addresses do; prompts may mention anything."""
     return not re.search(r"\s", text) and any(pattern.search(text) for pattern, _ in HIDDEN[: len(_IN_ADDRESSES)])
 
 
 def hide_secrets(text: str) -> str:
-    """The text without what looks like a secret."""
+    """The text with anything that looks like a secret removed."""
     for pattern, left in HIDDEN:
         text = pattern.sub(left, text)
     return text

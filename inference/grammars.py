@@ -1,8 +1,8 @@
-"""Grammars that a completion has to follow: JSON schemas, compiled by llguidance to masks over the vocabulary.
+"""Grammars that constrain a completion: JSON schemas, compiled by llguidance to masks over the vocabulary.
 
 llguidance (https://github.com/guidance-ai/llguidance) lets other threads run while it compiles or computes a mask, and
-both have a fixed amount of fuel. A schema that asks for more is refused when it is compiled; one that gets there later
-ends the completion, and `Grammar.fault` says why.
+both have a fixed fuel budget. A schema that exceeds it at compile time is refused; one that exceeds it later ends the
+completion, and `Grammar.fault` says why.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ State = tuple[Any, npt.NDArray[np.int64]]
 
 
 class GrammarError(ValueError):
-    """A grammar that cannot be compiled within its limits."""
+    """A grammar that cannot be compiled within the limits."""
 
 
 class Grammars:
-    """The grammars of one vocabulary: the last 64 in compiled form, and the matchers of the completions under way.
+    """The grammars of one vocabulary: the last 64, compiled, and the matchers of running completions.
 
     Args:
         tokenizer: mlx-lm's wrapper or transformers' tokenizer, with a `tokenizers` backend.
@@ -62,11 +62,12 @@ class Grammars:
         self.states: OrderedDict[tuple[Grammar, tuple[int, ...]], State] = OrderedDict()
 
     def schema(self, schema: Mapping[str, Any], after: int | None = None) -> Grammar:
-        """The grammar of all JSON texts that a schema describes.
+        """The grammar of all JSON texts that match a schema.
 
         Args:
             schema: a JSON schema; `{"type": "object"}` is any object.
-            after: a token after which it begins, such as `</think>`; until then all but the end is allowed.
+            after: a token after which it begins, such as `</think>`; until then everything but the end token is
+                allowed.
 
         Raises:
             GrammarError: it is too large, or not one that llguidance can follow.
@@ -74,7 +75,7 @@ class Grammars:
         return self._grammar(schema_text(schema), after, lark=False)
 
     def lark(self, source: str, after: int | None = None) -> Grammar:
-        """The grammar that a text in llguidance's dialect of Lark describes, JSON schemas in it included."""
+        """The grammar of a source text in llguidance's dialect of Lark, which may embed JSON schemas."""
         return self._grammar(source, after, lark=True)
 
     def _grammar(self, source: str, after: int | None, lark: bool) -> Grammar:
@@ -95,17 +96,17 @@ class Grammars:
         matcher = matchers(self._tokens, grammar, log_level=0, limits=self._limits)
         trial = matcher if matcher.is_error() else matcher.deep_copy()
         if not trial.is_error():
-            trial.compute_bitmask()  # what is too much for the first token is known now
+            trial.compute_bitmask()  # shows now whether the first token already takes too much
         if trial.is_error():
             raise GrammarError(_first_line(trial.get_error()))
         return Grammar(self, matcher, after)
 
 
 class Grammar:
-    """A compiled grammar, as the engine's sampler takes it. Compared by identity: equal schemas have one object.
+    """A compiled grammar, as the engine's sampler takes it. Compared by identity: equal schemas share one object.
 
-    Its completions share the matchers of `Grammars`, which only the engine's thread uses; one that was dropped is made
-    anew from its tokens.
+    Its completions share the matchers of `Grammars`, which only the engine's thread uses; a dropped matcher is rebuilt
+    from its tokens.
     """
 
     def __init__(self, owner: Grammars, matcher: Any, after: int | None) -> None:
@@ -134,7 +135,7 @@ class Grammar:
         return self._faults.get(self._said(tokens) or (), "")
 
     def _said(self, tokens: Sequence[int]) -> tuple[int, ...] | None:
-        """The tokens that the grammar is about; None before it begins."""
+        """The tokens that the grammar covers; None before it begins."""
         said = tuple(tokens)
         if self._after is None:
             return said
@@ -162,7 +163,7 @@ class Grammar:
 
 
 def schema_text(schema: Mapping[str, Any]) -> str:
-    """A schema as JSON. GrammarError where it is longer than 64 KiB or nested too deep."""
+    """A schema as JSON. GrammarError if it is longer than 64 KiB or nested too deeply."""
     try:
         text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
     except RecursionError:

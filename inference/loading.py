@@ -1,4 +1,4 @@
-"""Find and load models, without ever running code that came with them."""
+"""Find and load models without ever running code that ships with them."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class ModelInfo:
 
     @functools.cached_property
     def digest(self) -> str:
-        """`base_digest` of the directory; reads every weight file, so it is worked out on first use."""
+        """`base_digest` of the directory; computed on first use, since it reads every weight file."""
         return base_digest(self.path)
 
     @property
     def revision(self) -> str | None:
-        """The hub's commit, for what came from there; a name with it behind "@" means the same files for ever."""
+        """The commit of a model from the hub; a name followed by "@" and this commit always means the same files."""
         return self.path.name if self.path.parent.name == "snapshots" else None
 
 
@@ -59,9 +59,9 @@ def load(
     computes in float32, see `widen`.
 
     Args:
-        name_or_path: one of `BUNDLED`, a directory with config.json, or a hub name such as "Qwen/Qwen3-0.6B", with
-            "@REVISION" behind it to have the same files always.
-        adapter_path: a LoRA directory in mlx-lm's layout, put on the model as LoRA layers.
+        name_or_path: one of `BUNDLED`, a directory with config.json, or a hub name such as "Qwen/Qwen3-0.6B",
+            optionally followed by "@REVISION" to pin the files.
+        adapter_path: a LoRA directory in mlx-lm's layout, added to the model as LoRA layers.
         dequantize: whether quantised weights become plain ones; see `inference.unpacking`.
 
     Raises:
@@ -100,16 +100,16 @@ def load_tokenizer(name_or_path: str | Path) -> Any:
 
 
 def widen(model: nn.Module) -> None:
-    """On a CPU, turn bfloat16 and float16 parameters into float32; the numbers stay what they are.
+    """On a CPU, turn bfloat16 and float16 parameters into float32; their values do not change.
 
-    MLX's CPU backend has no fast products in half precision: quantised ones are 8 times slower than over float32
-    scales, plain ones do not use the BLAS. Of weights that are still packed only the scales grow; others take twice the
+    MLX's CPU backend has no fast products in half precision: quantised ones are 8 times slower than with float32
+    scales, plain ones do not use the BLAS. Weights that are still packed only widen their scales; others take twice the
     memory.
     """
     if mx.default_device().type != mx.DeviceType.cpu:
         return
     parameters: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
-    while parameters:  # one array at a time: what is narrow goes as what is wide comes
+    while parameters:  # one array at a time: each narrow one is freed as its wide copy appears
         name, array = parameters.popitem()
         if array.dtype in (mx.bfloat16, mx.float16):
             array = array.astype(mx.float32)
@@ -170,10 +170,10 @@ def is_here(name_or_path: str | Path) -> bool:
 
 
 def _hub_is_unknown() -> bool:
-    """Whether the hub's name does not resolve: without a network its client gives up only after 20 seconds."""
+    """Whether the hub's host name fails to resolve: without a network its client gives up only after 20 seconds."""
     from huggingface_hub import constants
 
-    if urllib.request.getproxies():  # they know names that this machine does not
+    if urllib.request.getproxies():  # proxies may resolve names that this machine cannot
         return False
     try:
         socket.getaddrinfo(urllib.parse.urlsplit(constants.ENDPOINT).hostname, None)
@@ -188,7 +188,7 @@ def _no_such_model(name: str, why: str) -> str:
 
 
 def _safe_config(path: Path) -> dict[str, Any]:
-    """The parsed config.json; refuses directories that want their own code run."""
+    """The parsed config.json; refuses directories that ask for their own code to be run."""
     configs = {}
     for file in ("config.json", "tokenizer_config.json"):
         if (path / file).is_file():

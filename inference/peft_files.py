@@ -26,13 +26,13 @@ _LAYER = re.compile(r"model\.layers\.(\d+)\..+")
 
 
 def peft_name(name: str) -> str:
-    """PEFT's name of a matrix that is called `LAYER.lora_a` or `LAYER.lora_b` here."""
+    """PEFT's name for the matrix called `LAYER.lora_a` or `LAYER.lora_b` here."""
     path, _, leaf = name.rpartition(".")
     return f"base_model.model.{path}.lora_{leaf[-1].upper()}.weight"
 
 
 def own_name(name: str) -> str | None:
-    """The inverse of `peft_name`; None for what is no LoRA matrix of a linear layer."""
+    """The inverse of `peft_name`; None if it is not a LoRA matrix of a linear layer."""
     found = _NAME.fullmatch(name)
     return None if found is None else f"{found[1]}.lora_{found[2].lower()}"
 
@@ -74,7 +74,7 @@ def peft_files(body: bytes, scale: float, base_model: str) -> dict[str, bytes]:
     """The files of a PEFT folder.
 
     Args:
-        body: a safetensors file with the matrices under their names here.
+        body: a safetensors file with the matrices under our names.
         scale: what the product of A and B is multiplied with.
         base_model: see `peft_config`.
     """
@@ -89,7 +89,7 @@ def peft_files(body: bytes, scale: float, base_model: str) -> dict[str, bytes]:
 
 
 def from_peft(body: bytes, config: Mapping[str, Any]) -> tuple[dict[str, tensors.Tensor], float, int]:
-    """The matrices of a PEFT folder under their names here, their scale and rank.
+    """The matrices of a PEFT folder under our names, with their scale and rank.
 
     Raises:
         AdapterError: it is not a plain LoRA of one rank.
@@ -110,7 +110,7 @@ def from_peft(body: bytes, config: Mapping[str, Any]) -> tuple[dict[str, tensors
             raise AdapterError(f"{WEIGHTS}: {name} is no LoRA matrix of a linear layer")
         matrices[own] = matrix.transposed
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-    try:  # alpha / r need not give back the last bit
+    try:  # alpha / r may differ from the scale in the last bit
         exact = float(file.metadata.get("scale", scale))
     except ValueError:
         exact = scale

@@ -1,4 +1,4 @@
-"""The results of a function for its last arguments: bounded by count and by bytes, and shared by threads."""
+"""A thread-safe cache of a function's latest results, bounded by count and by bytes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ V = TypeVar("V")
 
 
 class Remembered(Generic[V]):
-    """Values by key; the ones that were not asked for the longest are forgotten first.
+    """Values by key; the least recently used are forgotten first.
 
     Args:
         most: entries.
-        most_bytes: about how much memory keys and values may take together, `footprint` says.
+        most_bytes: about how much memory keys and values may take together, as estimated by `footprint`.
 
     Attributes:
         nbytes: about how much they take.
@@ -40,7 +40,7 @@ class Remembered(Generic[V]):
             return found[0]
 
     def put(self, key: Hashable, value: V) -> V:
-        """Keep a value, and return it. One that is larger than all that may be kept is not kept."""
+        """Keep a value, and return it. A value larger than the whole budget is not kept."""
         size = footprint(key) + footprint(value)
         with self._lock:
             self.nbytes -= self._kept.pop(key, (None, 0))[1]
@@ -53,7 +53,9 @@ class Remembered(Generic[V]):
 
 
 def footprint(value: Any) -> int:
-    """About how many bytes a value of texts, numbers, tuples and sets takes; token ids are objects of their own."""
+    """Roughly how many bytes a value made of texts, numbers, tuples and sets takes; each token id is an object of its
+    own.
+    """
     if isinstance(value, frozenset):
         return sys.getsizeof(value) + 28 * len(value)
     if not isinstance(value, tuple):

@@ -1,9 +1,9 @@
 """Safetensors files: the only place that reads and writes them, bit for bit.
 
 MLX's own writer does not say why it failed, nor always that it did, and its reader keeps the file open and reads
-late; here the bytes exist before anything is written and are hashed where they are made. The low-level functions of
-the `safetensors` package have changed between its releases, and its numpy ones know no bfloat16. The format is a
-length, a JSON header and the data (https://github.com/huggingface/safetensors, "Format").
+lazily; here the bytes exist before anything is written and are hashed where they are made. The low-level functions of
+the `safetensors` package have changed between releases, and its numpy functions lack bfloat16. The format is a length,
+a JSON header and the data (https://github.com/huggingface/safetensors, "Format").
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ DTYPES: dict[str, type[np.generic]] = {
 """numpy's type for each type of the format; bfloat16, which numpy does not have, is read as integers."""
 
 PIECE = 2 << 20
-"""Bytes that are copied at once."""
+"""Bytes copied at a time."""
 
 
 class Tensor(NamedTuple):
-    """An array as it stands in a file: the format's name of its type, and its values as `DTYPES` has them."""
+    """An array as stored in a file: the format's name for its type, and its values in the type `DTYPES` gives."""
 
     kind: str
     values: NDArray[Any]
@@ -58,7 +58,7 @@ class Tensor(NamedTuple):
 
 
 class TensorFile(NamedTuple):
-    """A file's tensors by name, its metadata, and its header as it stands there."""
+    """A file's tensors by name, its metadata, and its raw header."""
 
     tensors: dict[str, Tensor]
     metadata: dict[str, str]
@@ -115,7 +115,7 @@ def render(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = N
 
 
 def _order(tensors: Mapping[str, Tensor], header: str) -> list[str] | None:
-    """The names in the order in which a header has them; None when it is of other tensors."""
+    """The names in the order of a header; None when the header describes other tensors."""
     try:
         entries: dict[str, Any] = json.loads(header)
         entries.pop("__metadata__", None)
@@ -170,7 +170,9 @@ def from_bytes(data: bytes) -> dict[str, mx.array]:
 
 
 def _in_pieces(values: NDArray[Any]) -> mx.array:
-    """An MLX array. MLX copies with the interpreter held: a long array is copied bit by bit, so that others run."""
+    """An MLX array. MLX holds the interpreter while it copies: a long array is copied in pieces, so that other threads
+    run.
+    """
     import mlx.core as mx
 
     if values.nbytes <= PIECE:

@@ -1,8 +1,8 @@
-"""Where a model's thought begins and ends, and when it has to be closed: for the engine, renderers and training.
+"""Where a model's thought begins and ends, and when it must be closed: for the engine, renderers and training.
 
 A thinking model answers `<think>...</think>answer`; some chat templates write the `<think>` themselves. A limit on the
-thought is a rule on token ids: after that many tokens the next one is `</think>`, whatever the model would say. So
-the tokens of a reply alone tell which of them the rule wrote, in this process and over HTTP.
+thought is a rule on token ids: after that many tokens the next one is `</think>`, whatever the model would say. The
+tokens of a reply thus suffice to tell which of them the rule wrote, in this process and over HTTP.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 OPEN, CLOSE = "<think>", "</think>"
 NO_LIMIT = -1
 THINKING: dict[str, bool | None] = {"auto": None, "on": True, "off": False}
-"""The words of the thinking switch, and the `enable_thinking` that chat templates are given for them."""
-_NEAR = 4  # a template that opens the thought ends with the marker and at most some white space
+"""The settings of the thinking switch, and the `enable_thinking` each passes to chat templates."""
+_NEAR = 4  # a template that opens the thought ends with the marker and perhaps some white space
 
 
 class ThoughtMarkers(NamedTuple):
@@ -25,7 +25,7 @@ class ThoughtMarkers(NamedTuple):
     close: int
 
     def opened_by(self, prompt: Sequence[int]) -> bool:
-        """Whether a prompt ends in a thought that its template has opened."""
+        """Whether a prompt ends inside a thought that its template opened."""
         end = list(prompt[-_NEAR:])
         return self.open in end and self.close not in end[end.index(self.open) :]
 
@@ -34,9 +34,9 @@ class ThoughtLimit(NamedTuple):
     """A limit on the thought of one reply.
 
     Attributes:
-        markers: of the vocabulary.
+        markers: those of the vocabulary.
         opened: whether the prompt has opened the thought.
-        tokens: most tokens of the thought, markers not counted.
+        tokens: most tokens of the thought, not counting markers.
     """
 
     markers: ThoughtMarkers
@@ -44,7 +44,7 @@ class ThoughtLimit(NamedTuple):
     tokens: int
 
     def must_close(self, said: Sequence[int]) -> bool:
-        """Whether the token after these has to close the thought."""
+        """Whether the next token has to close the thought."""
         if len(said) < self.tokens or self.markers.close in said:
             return False
         if self.opened:
@@ -52,7 +52,7 @@ class ThoughtLimit(NamedTuple):
         return self.markers.open in said and len(said) - 1 - said.index(self.markers.open) == self.tokens
 
     def closed_at(self, said: Sequence[int]) -> int | None:
-        """The index of the `</think>` that the limit wrote in a reply; None where the model closed its thought."""
+        """The index of the `</think>` that the limit wrote in a reply; None if the model closed its thought itself."""
         if self.markers.close not in said:
             return None
         at = said.index(self.markers.close)
@@ -66,6 +66,6 @@ def _markers(backend: Any) -> ThoughtMarkers | None:
 
 
 def markers_of(tokenizer: Any) -> ThoughtMarkers | None:
-    """The markers of a tokenizer; None where they are not tokens of their own, so that any player could type them."""
+    """The markers of a tokenizer; None if they are not single tokens, since any player could then type them."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     return None if backend is None else _markers(backend)

@@ -1,6 +1,6 @@
-"""Calls of tools: how a conversation that holds some is laid out, and how they are read from a reply.
+"""Tool calls: how a conversation with tool calls is laid out, and how calls are parsed from a reply.
 
-The format is that of Hermes and Qwen, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`
+The format is the one of Hermes and Qwen, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`
 (https://github.com/NousResearch/Hermes-Function-Calling).
 """
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 NAME, ARGUMENTS, CALLER = "tool_call.name", "tool_call.arguments", "assistant.silent"
-"""Roles of the parts of an assistant's message that calls tools; CALLER is one that says nothing besides."""
+"""Roles of the parts of an assistant's message that calls tools; CALLER marks one without any text."""
 UNSUPPORTED = "tool calling is not supported by this model's chat template"
 _WRITTEN = re.compile(re.escape(OPEN) + r'\s*\{"name": ?"\0", ?"arguments": ?\0\}\s*' + re.escape(CLOSE))
 
@@ -26,7 +26,7 @@ class ToolCall(NamedTuple):
 
 
 def spoken(text: str, calls: Iterable[ToolCall]) -> list[dict[str, str]]:
-    """An assistant's message in parts, each a role and a text, as the renderer takes them."""
+    """An assistant's message as parts for the renderer, each a role and a text."""
     parts = [
         {"role": role, "content": content}
         for call in calls
@@ -36,7 +36,7 @@ def spoken(text: str, calls: Iterable[ToolCall]) -> list[dict[str, str]]:
 
 
 def whole(roles: Sequence[str], contents: Sequence[str]) -> list[dict[str, Any]]:
-    """Parts as the messages that a chat template takes. The arguments of a call become the key of an object."""
+    """Parts as messages for a chat template. The arguments of a call become the key of an object."""
     messages: list[dict[str, Any]] = []
     for role, content in zip(roles, contents, strict=True):
         if role == NAME:
@@ -52,12 +52,12 @@ def whole(roles: Sequence[str], contents: Sequence[str]) -> list[dict[str, Any]]
 
 
 def is_written_so(texts: Sequence[str]) -> bool:
-    """Whether a template writes calls in this format; texts: what it puts around a call's name and arguments."""
+    """Whether a template writes calls in this format; texts: what it writes around a call's name and arguments."""
     return len(texts) == 3 and _WRITTEN.search("\0".join(texts)) is not None
 
 
 def canonical(arguments: str) -> str | None:
-    """The arguments of a call as `ToolCall` has them; None where they are no JSON object."""
+    """The arguments of a call in `ToolCall`'s form; None if they are not a JSON object."""
     try:
         value = json.loads(arguments)
     except (ValueError, RecursionError):
@@ -66,10 +66,10 @@ def canonical(arguments: str) -> str | None:
 
 
 def grammar(tools: Mapping[str, Any], markers: Mapping[str, int]) -> str:
-    """llguidance's grammar of a reply that is one call.
+    """llguidance's grammar for a reply that is one call.
 
     Args:
-        tools: names and JSON schemas of the arguments.
+        tools: JSON schemas of the arguments by tool name.
         markers: the vocabulary's added tokens.
     """
     opening, closing = (f"<[{markers[text]}]>" if text in markers else json.dumps(text) for text in (OPEN, CLOSE))
@@ -87,19 +87,19 @@ def grammar(tools: Mapping[str, Any], markers: Mapping[str, int]) -> str:
 
 
 class CallReader:
-    """Splits a reply into its text and its calls, as it comes. What is not a call of a known tool stays text.
+    """Splits a reply into text and calls as it arrives. Anything but a call of a known tool stays text.
 
     Args:
-        names: of the tools.
+        names: the tools' names.
     """
 
     def __init__(self, names: Collection[str]) -> None:
         self.names, self._rest, self._called = names, "", False
 
     def push(self, piece: str, *, last: bool = False) -> tuple[str, list[ToolCall]]:
-        """The text that is certain after a piece, and the calls that are complete."""
+        """The text and complete calls that are certain after a piece."""
         self._rest += piece
-        if self._called:  # white space between calls is none of the text
+        if self._called:  # white space between calls is not part of the text
             self._rest = self._rest.lstrip()
         text, calls = "", list[ToolCall]()
         while (at := self._rest.find(OPEN)) >= 0:
@@ -121,7 +121,7 @@ class CallReader:
         return text, calls
 
     def _certain(self) -> int:
-        """How many characters are not, and will not become, a call or the white space before one."""
+        """How many leading characters can no longer be part of a call or the white space before one."""
         at = self._rest.find(OPEN)
         if at < 0:
             at = next(i for i in range(len(self._rest) + 1) if OPEN.startswith(self._rest[i:]))

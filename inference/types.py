@@ -11,9 +11,9 @@ PublishMode = Literal["pin", "keep", "wait", "abort"]
 Dequantize = Literal["auto", "on", "off"]
 """Whether quantised weights are turned into plain ones when a model is loaded; see `inference.unpacking`."""
 Lookahead = Literal["auto", "on", "off"]
-"""Whether a step is submitted before the tokens of the last are known; "auto": on Metal and CUDA."""
+"""Whether a step is submitted before the previous step's tokens are known; "auto": on Metal and CUDA."""
 Threads = int | Literal["auto"]
-"""Of the matrix library on a CPU; see `inference.forward.use_threads`."""
+"""Threads of the matrix library on a CPU; see `inference.forward.use_threads`."""
 FinishReason = Literal["stop", "length", "aborted", "error"]
 BUNDLED = ("tiny", "small")
 """The models that ship with Legos, under `inference/models`."""
@@ -21,7 +21,7 @@ ADAPTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names that an adapter may have over HTTP, where they become part of a path."""
 
 OBSERVATION = "{observation}"
-"""Where the message goes in a text that says how every user message is put."""
+"""Placeholder for the message in a text that wraps every user message."""
 
 
 class InferenceError(Exception):
@@ -37,7 +37,7 @@ class UnsafeModel(InferenceError, ValueError):
 
 
 class UnsupportedModel(InferenceError, NotImplementedError):
-    """Something about the model that the engine cannot serve."""
+    """The model has a feature that the engine cannot serve."""
 
 
 class AdapterError(InferenceError, ValueError):
@@ -45,7 +45,7 @@ class AdapterError(InferenceError, ValueError):
 
 
 class VersionConflict(InferenceError, ValueError):
-    """A version of an adapter that is older than the last of its name, or was published with other weights."""
+    """An adapter version that is older than the last one of its name, or was published with other weights."""
 
 
 class ContextOverflow(InferenceError, ValueError):
@@ -61,18 +61,18 @@ class UnknownRequest(InferenceError, KeyError):
 
 
 class Guide(Protocol):
-    """What decides token by token how a completion may go on, such as a compiled grammar; hashable."""
+    """Decides token by token how a completion may continue, such as a compiled grammar; hashable."""
 
     def ids_after(self, tokens: Sequence[int]) -> Sequence[int]:
-        """The tokens, sorted and at least one, that may follow. It raises nothing: other requests run beside it."""
+        """The tokens that may follow, sorted, at least one. Must not raise: other requests run in the same batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """How a completion is drawn and when it ends: the one list of sampling options, with their defaults and ranges.
 
-    `Request`, the clients and the server's request models all read it, so a new number is one line here and its use in
-    `engine/sampling.py`.
+    `Request`, the clients and the server's request models all read it, so a new number takes one line here, plus its
+    use in `engine/sampling.py`.
 
     Attributes:
         max_tokens: most tokens to generate; None for as many as the context has room for, which always bounds it.
@@ -81,15 +81,15 @@ class SamplingParams:
         top_k: keep that many of the most likely tokens; 0 keeps all.
         min_p: drop tokens less likely than this fraction of the most likely one; 0.0 drops none.
         speculate: most tokens, up to 8, that may be guessed ahead in a step; 0 guesses none. The tokens stay the same:
-            what is guessed counts where it is what would have been drawn.
-        seed: with the index of the generated token it fixes every random draw, whatever else runs beside it. None draws
-            a new seed for each request.
+            a guess counts only if it is what would have been drawn.
+        seed: together with the index of the generated token it fixes every random draw, whatever else is in the batch.
+            None draws a new seed for each request.
         stop_ids: tokens that end the completion (they are part of it); None means the tokenizer's end tokens.
         stop: texts that end the completion as soon as its own text contains one (needs the engine's tokenizer).
         logit_bias: added to the logits of these tokens before drawing; reported logprobs stay those of the model.
         allowed: token sequences the completion must be one of, such as the legal moves of a game; None allows anything.
-            No sequence may be the beginning of another; end each with a stop token.
-        guide: what the completion has to follow, token by token; None lets it go anywhere. Not together with `allowed`.
+            No sequence may be a prefix of another; end each with a stop token.
+        guide: constrains the completion token by token; None leaves it free. Not together with `allowed`.
         thinking_token_budget: most tokens between `<think>` and `</think>`; then the thought is closed and the answer
             follows. -1 sets no limit. Needs a model with these tokens.
         top_logprobs: how many alternatives to report at each position.
@@ -111,7 +111,7 @@ class SamplingParams:
     top_logprobs: int = 0
 
     def seeded(self, seed: int | None) -> SamplingParams:
-        """The same with another seed; a fifth of what `dataclasses.replace` takes."""
+        """A copy with another seed, in a fifth of the time that `dataclasses.replace` takes."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.__dict__["seed"] = seed
@@ -119,7 +119,7 @@ class SamplingParams:
 
 
 class NumberOption(NamedTuple):
-    """A sampling option that is one number and spelled alike everywhere; bounds are in pydantic's words."""
+    """A sampling option that is one number with the same name everywhere; its bounds have pydantic's names."""
 
     name: str
     kind: type
@@ -137,9 +137,9 @@ class Request:
         prompt: token ids, at least one.
         sampling: how the completion is drawn and when it ends.
         adapter: a published name, or None for the base model.
-        stream: report tokens as they come, by `Engine.deltas`.
+        stream: report tokens as they come, through `Engine.deltas`.
         park: keep the keys and values of the whole conversation when it ends, for the next turn's prompt.
-        session: names the conversation, for whoever chooses among servers; the engine does not look at it.
+        session: names the conversation, for choosing among servers; the engine ignores it.
     """
 
     prompt: Sequence[int]
@@ -169,11 +169,11 @@ class Completion:
         logprobs: natural log of each token's probability under the raw distribution (temperature 1, no filter).
         sampled_logprobs: the same under the distribution that was sampled from (tempered, filtered, biased and
             restricted; 0 when greedy).
-        policy_version: the version given to `publish`, 0 for the base model. Where a publication with mode `keep`
-            changed it on the way it is the last one, and `token_versions` has each token's.
+        policy_version: the version given to `publish`, 0 for the base model. If a publication with mode `keep` changed
+            it midway, this is the last version, and `token_versions` has each token's.
         cached_tokens: prompt tokens whose keys and values were not computed for this request.
         top_logprobs: per position the most likely (id, raw logprob) pairs, best first; None unless asked for.
-        adapter_digest: of the weights of `policy_version`; None for the base model.
+        adapter_digest: digest of the weights of `policy_version`; None for the base model.
     """
 
     request_id: int

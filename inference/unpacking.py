@@ -1,10 +1,10 @@
-"""Quantised weights on a CPU: turned into float32 when they are loaded, or, where memory is short, as they are used.
+"""Quantised weights on a CPU: turned into float32 on loading or, if memory is short, on use.
 
-MLX's CPU kernels read packed weights once for every token, some fifty times slower than a matrix product of the BLAS
-over float32. On Metal and CUDA they are fast, and there `auto` changes nothing.
+MLX's CPU kernels read packed weights once for every token, some fifty times slower than a BLAS matrix product in
+float32. On Metal and CUDA they are fast, so `auto` changes nothing there.
 
-The numbers are those of the packed weights with float32 scales, so an adapter trained on one fits the other, and the
-identity of a base model, `base_digest`, is that of its files.
+The values are those of the packed weights with float32 scales, so an adapter trained on one form fits the other, and a
+base model's identity, `base_digest`, remains that of its files.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ FloatArray = npt.NDArray[np.float32]
 logger = logging.getLogger(__name__)
 
 SHARE = 0.5
-"""Of the memory that is free, dequantised weights may take so much."""
+"""Share of the free memory that dequantised weights may take."""
 
 _FEW_TOKENS = 1
-"""Up to so many tokens the packed kernel is faster than unpacking the layer."""
+"""Up to this many tokens the packed kernel is faster than unpacking the layer."""
 _MANY_TOKENS = 512
-"""From so many on MLX's own, slower unpacking is a small part of a product; nothing is computed ahead of its time."""
+"""From this many on, MLX's own, slower unpacking is a small part of a product, and nothing is computed early."""
 _CACHED = 1 << 18
-"""Numbers that are unpacked at a time."""
+"""Numbers unpacked at a time."""
 _BYTE_BITS = (2, 4, 8)
 
 
 def unpack(model: nn.Module, how: Dequantize = "auto") -> None:
-    """Give the quantised layers of a model plain weights, as `how` says; see the module.
+    """Give the quantised layers of a model plain weights, depending on `how`; see the module.
 
     Args:
         model: changed in place; its weights may still be lazy.
@@ -67,7 +67,7 @@ def unpack(model: nn.Module, how: Dequantize = "auto") -> None:
         while layers:
             layer, paths = layers.pop()
             plain = _plain(layer, mx.float32 if cpu else None)
-            del layer  # what is packed goes as what is plain comes
+            del layer  # frees each packed layer as its plain copy appears
             for path in paths:
                 model.update_modules(tree_unflatten([(path, plain)]))
         return
@@ -82,19 +82,19 @@ def unpack(model: nn.Module, how: Dequantize = "auto") -> None:
 
 
 def unpacks_at_load(how: Dequantize, wide: int) -> bool:
-    """Whether quantised weights that take `wide` bytes as plain ones become plain when they are loaded here."""
+    """Whether quantised weights that would take `wide` bytes as plain ones are unpacked on loading."""
     return how == "on" or (how == "auto" and on_cpu() and wide <= SHARE * free_memory())
 
 
 def on_cpu() -> bool:
-    """Whether models are computed on a CPU."""
+    """Whether models run on a CPU."""
     return mx.default_device().type == mx.DeviceType.cpu
 
 
 def free_memory() -> int:
-    """Bytes that this process can take without swapping: what the machine has, or its container allows.
+    """Bytes that this process can take without swapping: what the machine has free, or what its container allows.
 
-    Where the system does not say what is free, half of what it has.
+    If the system does not report free memory, half of all memory.
     """
     info = Path("/proc/meminfo")
     if not info.is_file():
@@ -119,7 +119,7 @@ class UnpackedLinear(nn.QuantizedLinear):
 
 
 class UnpackedEmbedding(nn.QuantizedEmbedding):
-    """The same for a quantised table that is also the head."""
+    """The same for a quantised embedding that is also the head."""
 
     def as_linear(self, x: mx.array) -> mx.array:
         """x (..., dims) -> logits (..., tokens)."""
@@ -136,7 +136,7 @@ _PLAIN: dict[type, Any] = {
 
 
 def _quantized(model: nn.Module) -> list[tuple[Any, list[str]]]:
-    """Every quantised layer, with the paths at which it is; layers of classes of their own are left out."""
+    """Every quantised layer with its paths; layers of custom classes are left out."""
     found: dict[int, tuple[Any, list[str]]] = {}
     for path, module in model.named_modules():
         if type(module) in _PLAIN:
@@ -167,16 +167,16 @@ def _unpacked(layer: Any, dtype: mx.Dtype | None) -> mx.array:
             table.unpack(rows, numbers[rows])
         return out
     scales, biases = layer.scales, layer.get("biases")
-    if layer.mode == "affine" and dtype is not None:  # other modes have scales of 8 bits
+    if layer.mode == "affine" and dtype is not None:  # other modes have 8-bit scales
         scales, biases = scales.astype(dtype), biases.astype(dtype)
     how = {"global_scale": layer.get("global_scale"), "dtype": dtype}
     return mx.dequantize(layer.weight, scales, biases, layer.group_size, layer.bits, layer.mode, **how)
 
 
 class _ByteTable:
-    """`mx.dequantize` to float32 for weights of which a byte holds a whole number, a few rows at a time.
+    """`mx.dequantize` to float32, a few rows at a time, for weights with a whole number of values to a byte.
 
-    A fourth of its time: a byte is looked up, and the cache still holds the numbers when they are scaled.
+    Takes a quarter of its time: a byte is one table lookup, and its values are still in the cache when they are scaled.
     """
 
     def __init__(self, layer: Any) -> None:
@@ -193,11 +193,11 @@ class _ByteTable:
 
     @classmethod
     def of(cls, layer: Any) -> _ByteTable | None:
-        """None for layers that are packed in another way."""
+        """None for layers packed in another way."""
         return cls(layer) if layer.mode == "affine" and layer.bits in _BYTE_BITS else None
 
     def stretches(self) -> Iterator[slice]:
-        """The rows, so many at a time that their numbers stay in the cache."""
+        """The rows, in stretches small enough for their numbers to stay in the cache."""
         return (slice(start, min(start + self._step, self.rows)) for start in range(0, self.rows, self._step))
 
     def unpack(self, rows: slice, out: FloatArray) -> None:
@@ -215,14 +215,14 @@ class _ByteTable:
         return y
 
     def gradient(self, cotangent: FloatArray) -> FloatArray:
-        """Of `product`: cotangent (n, rows) times the weights, (n, width)."""
+        """Gradient of `product`: cotangent (n, rows) times the weights, (n, width)."""
         x = np.zeros((len(cotangent), self.width), np.float32)
         for rows, part in self._parts():
             x += cotangent[:, rows] @ part
         return x
 
     def _parts(self) -> Iterator[tuple[slice, FloatArray]]:
-        """Rows with their numbers, which the next ones overwrite."""
+        """Rows with their numbers; the next ones overwrite them."""
         room = np.empty((self._step, self.width), np.float32)
         for rows in self.stretches():
             part = room[: rows.stop - rows.start]

@@ -1,4 +1,4 @@
-"""Routes that say which models are served, and publish adapters: vLLM's by path, our own by bytes."""
+"""Routes that list the served models and publish adapters: vLLM's by path, our own by bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Adapters that clients load: by a path under one root, as bytes, or by asking for a name that is a folder there.
+"""Adapters that clients load: by a path under one root, as bytes, or by requesting the name of a folder there.
 
-Names are plain, files are safetensors. Loading a name again gives it a new version; one that does not fit, or comes
-late, is refused, and the previous one keeps serving.
+Names are plain, files are safetensors. Loading a name again gives it a new version; a version that does not fit or
+arrives late is refused, and the previous one keeps serving.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from inference.server.protocol import ServerError
 from inference.types import ADAPTER_NAME, AdapterError, PublishMode, VersionConflict
 
 IDLE_SECONDS = 600.0
-"""So long nobody has asked for an adapter that makes room for another: its run was killed before it could clear up."""
+"""An adapter unused for this long may make room for another: its run was killed before it could clean up."""
 
 PREPARED_AT_ONCE = 4
-"""More adapters wait for these."""
+"""Further adapters wait for these."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Adapters:
 
     Attributes:
         versions: the current version of each name.
-        fixed: names that the server was started with, which never make room for others.
+        fixed: names the server was started with, which are never evicted.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Adapters:
         self._preparing = _Preparing()
 
     def close(self) -> None:
-        """Nothing more will be published. Blocks until what is being prepared is done."""
+        """Stop publishing. Blocks until adapters in preparation are done."""
         self._preparing.close()
 
     def check_name(self, name: str) -> str:
-        """The name, if it may be one."""
+        """The name, if it is allowed."""
         if not ADAPTER_NAME.fullmatch(name) or name == self.model:
             raise ServerError(
                 400, "an adapter's name has 1 to 64 letters, digits, '.', '_' or '-', and is not the model's"
@@ -72,12 +72,12 @@ class Adapters:
         return name
 
     def use(self, name: str) -> None:
-        """Somebody asks for a name that is here. On the event loop only: `_make_room` goes through the times."""
+        """Note that a loaded name was requested. On the event loop only: `_make_room` iterates over the times."""
         self._used[name] = time.monotonic()
 
     @contextmanager
     def held(self, name: str | None) -> Iterator[None]:
-        """The name makes no room for others: a request for it is on its way to the engine. On the event loop only."""
+        """Keep the name from eviction while a request for it is on its way to the engine. On the event loop only."""
         self._held[name] += 1
         try:
             yield
@@ -89,7 +89,7 @@ class Adapters:
     async def fetch(self, name: str) -> None:
         """Publish the folder of that name directly below the root, as vLLM's `lora_filesystem_resolver` does.
 
-        Nothing where there is none. Who asks meanwhile waits for the same attempt.
+        Does nothing if there is none. Concurrent requests wait for the same attempt.
         """
         if self.root is None or not ADAPTER_NAME.fullmatch(name) or not (self.root / name).is_dir():
             return
@@ -120,7 +120,7 @@ class Adapters:
         def prepare(engine: Engine) -> PreparedAdapter:
             try:
                 adapter = adapter_files.read_adapter(folder, max_rank=self.max_rank)
-            except AdapterError as error:  # clients need not learn where the root is
+            except AdapterError as error:  # do not reveal to clients where the root is
                 raise AdapterError(str(error).replace(str(folder), path)) from error
             return engine.prepare(adapter.weights, scale=adapter.scale)
 
@@ -129,7 +129,7 @@ class Adapters:
     async def put(
         self, name: str, body: bytes, digest: str | None, scale: float | None, version: int | None, mode: PublishMode
     ) -> dict[str, Any]:
-        """Publish an adapter from the bytes of a safetensors file, which must have the SHA-256 that came with it."""
+        """Publish an adapter from the bytes of a safetensors file, which must match the SHA-256 sent with it."""
         self.check_name(name)
         actual = await asyncio.to_thread(lambda: hashlib.sha256(body).hexdigest())
         if digest is None or not hmac.compare_digest(digest.strip().lower().encode(), actual.encode()):
@@ -142,7 +142,7 @@ class Adapters:
         return await self._install(name, prepare, version, mode)
 
     async def unload(self, name: str, *, for_good: bool = True) -> None:
-        """Take a name away; what runs under it finishes. Unless `for_good`, the same weights may come back under it."""
+        """Remove a name; its running requests finish. Unless `for_good`, the same weights may come back under it."""
         async with self._lock:
             if name not in self.versions:
                 raise ServerError(404, f"no adapter {name!r:.80} is loaded", "not_found_error")
@@ -155,7 +155,7 @@ class Adapters:
         self._fetched.discard(name)
 
     async def _make_room(self) -> None:
-        """Take away the adapter that nobody has asked for the longest. Its owner may publish it again as it was."""
+        """Evict the least recently used adapter. Its owner may publish the same version again."""
         before = time.monotonic() - IDLE_SECONDS
         running = {
             name for name, info in (await self.engine.call(lambda engine: engine.adapters())).items() if info.running
@@ -190,10 +190,10 @@ class Adapters:
 
         try:
             engine = await self.engine.call(lambda engine: engine)
-            prepared = await self._preparing.run(prepare, engine)  # not under the lock: what is refused changes nothing
+            prepared = await self._preparing.run(prepare, engine)  # not locked: a refused adapter changes nothing
             async with self._lock:
                 if name not in self.versions and len(self.versions) >= self.most:
-                    if version is not None:  # what will be refused takes nobody's place
+                    if version is not None:  # a version that will be refused evicts nothing
                         await self.engine.call(lambda engine: engine.check_version(name, version, prepared.digest))
                     await self._make_room()
                 number = await asyncio.shield(self.engine.call(timed))
@@ -209,9 +209,9 @@ class Adapters:
 
 
 class _Preparing:
-    """A few threads in which adapters are prepared while the engine keeps running; a slow one holds up no other.
+    """A few threads that prepare adapters while the engine keeps running; a slow adapter holds up no other.
 
-    They live as long as the server: what MLX keeps for a thread that has run a model (150 KiB) it never gives back.
+    They live as long as the server: MLX never frees what it keeps for a thread that has run a model (150 KiB).
     """
 
     def __init__(self) -> None:
@@ -222,11 +222,11 @@ class _Preparing:
         self._begun += 1
 
     async def run(self, prepare: Callable[[Engine], PreparedAdapter], engine: Engine) -> PreparedAdapter:
-        """Prepare an adapter there."""
+        """Prepare an adapter in one of the threads."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, prepare, engine)
 
     def close(self) -> None:
-        """Finish what was handed over, and end the threads. Blocks."""
+        """Finish pending work and end the threads. Blocks."""
         threads = self._begun
         together = threading.Barrier(max(threads, 1))
         for _ in range(threads):
@@ -242,7 +242,7 @@ def _let_go_of_streams(together: threading.Barrier) -> None:
 
 
 def _scale_in(body: bytes) -> float:
-    """The scale that the file's metadata names."""
+    """The scale in the file's metadata."""
     try:
         return float(adapter_files.adapter_file(body).metadata["scale"])
     except AdapterError as error:

@@ -1,4 +1,4 @@
-"""What is answered: whole, as server-sent events, or the ids of a text."""
+"""Answers: whole, as server-sent events, or the ids of a text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def whole(generator: CompletionHandler, body: SamplingRequest, choices: Sequence
     """The answer to a request that does not stream."""
     chat = isinstance(body, ChatRequest)
     answer = as_json(envelope("chat.completion" if chat else "text_completion", model) | {"choices": [], "usage": 0})
-    parts = [as_json(_choice(generator, body, choice, chat)) for choice in choices]  # one by one: other threads may run
+    parts = [as_json(_choice(generator, body, choice, chat)) for choice in choices]  # one by one: other threads can run
     before, _, _ = answer.rpartition('],"usage":0}')
     return f'{before}{",".join(parts)}],"usage":{as_json(usage(choices))}}}'.encode()
 
@@ -49,7 +49,7 @@ def tokenized(generator: CompletionHandler, body: TokenizeRequest) -> bytes:
 
 
 def as_json(value: Any) -> str:
-    """As an answer writes it."""
+    """A value as JSON, the way answers write it."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -88,7 +88,7 @@ def _provenance(body: SamplingRequest, choice: Choice) -> dict[str, Any]:
 async def events(
     generator: CompletionHandler, body: SamplingRequest, ids: list[int], choices: list[Choice], model: str
 ) -> AsyncGenerator[bytes, None]:
-    """Server-sent events of a request that streams; ends with [DONE]. Closed early, it aborts what still runs."""
+    """Server-sent events of a streaming request; ends with [DONE]. Closing it early aborts its running completions."""
     chat = isinstance(body, ChatRequest)
     head = envelope("chat.completion.chunk" if chat else "text_completion", model)
     with_logprobs = body.wants_logprobs
@@ -144,7 +144,7 @@ async def events(
             yield _data({**head, "choices": [], "usage": usage(choices)})
         generator.metrics.request_seconds.observe(time.perf_counter() - start)
         yield b"data: [DONE]\n\n"
-    except Exception:  # the status has been sent: this is the only way to say it
+    except Exception:  # the status has been sent: an event is the only way left to report it
         logger.exception("a stream failed")
         yield _data({"error": {"message": "internal error; see the server's log", "type": "server_error", "code": 500}})
     finally:

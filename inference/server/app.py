@@ -45,23 +45,24 @@ def create_app(settings: Settings) -> Any:
 
 
 class _Counting:
-    """Counts answers by status, the guard's included."""
+    """Counts answers by status, including the guard's."""
 
     def __init__(self, app: Guard, server: Server) -> None:
         self.app, self.metrics, self.server = app, server.metrics, server
         self.drain = server.drain
 
     def has_its_process(self) -> None:
-        """Nothing else runs here: what is alive once the model is loaded stays, so no collector need look at it again.
+        """Nothing else runs in this process: objects alive once the model is loaded stay, so the collector can skip
+        them.
 
-        A full collection over it takes some hundred milliseconds, in which nobody is answered. One comes before, so
-        that no garbage stays with it, and one after: CPython begins one by itself only when a quarter as many objects
-        are new as the last one left, and the last one must not have counted these.
+        A full collection over them takes some hundred milliseconds, in which nobody is answered. One runs before
+        freezing, so that no garbage is frozen, and one after: CPython starts one by itself only when new objects number
+        a quarter of those that the last one left, and that count must not include the frozen ones.
         """
         self.server.when_ready = _set_aside
 
     def failed(self) -> bool:
-        """Whether loading the model failed, so that there is nothing to serve."""
+        """Whether loading the model failed, which leaves nothing to serve."""
         return self.server.failure is not None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

@@ -1,8 +1,8 @@
-"""Bodies of requests: bounded before they are parsed, and parsed beside the event loop when they are long.
+"""Request bodies: bounded before they are parsed, and parsed off the event loop when they are long.
 
-A thread does not help while one call of C code holds the interpreter, so what such a call may be given is bounded:
-values before JSON is parsed, keys of an object while it is, errors by lists that stop at their first one
-(`protocol.py`), and the text that a tokenizer is given.
+A thread does not help while one call into C holds the interpreter, so the input to such calls is bounded: values before
+JSON is parsed, keys of an object during parsing, errors by lists that stop at their first one (`protocol.py`), and the
+text passed to a tokenizer.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 SHORT = 4 << 10
-"""Bytes of work that take the event loop less than a millisecond."""
+"""Bytes of work that keep the event loop busy for less than a millisecond."""
 LONG_WORK = 1 << 30
 MAX_VALUES = 1 << 18
 MAX_KEYS = 1024
 MAX_DIGITS = 400
 PIECE = 64 << 10
-"""Bytes that are looked at in one go."""
+"""Bytes scanned in one go."""
 
 
 class Reader:
-    """One thread for long bodies and long texts, so that they take one core and keep their order."""
+    """One thread for long bodies and long texts, so that they use one core and keep their order."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "reader")
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
-        """The result of work on `size` bytes: done here when it is short, else in the thread."""
+        """The result of work on `size` bytes: done here when short, else in the thread."""
         if size <= SHORT:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -50,10 +50,10 @@ class Reader:
 
 
 def route_class(reader: Reader) -> type[APIRoute]:
-    """Routes whose body is read by `read`, beside the event loop when it is long."""
+    """Routes whose body is parsed by `read`, off the event loop when it is long."""
 
     class Body(Request):
-        """A request whose JSON is an instance of the route's model already."""
+        """A request whose JSON is already an instance of the route's model."""
 
         kind: type[BaseModel]
 
@@ -82,7 +82,7 @@ def route_class(reader: Reader) -> type[APIRoute]:
 
 
 def read(body: bytes, kind: type[M]) -> M:
-    """A request from its JSON. HTTPException 400 for what it does not accept, and for more values than are taken."""
+    """A request from its JSON. HTTPException 400 for invalid fields, and for too many values."""
     values = _values(body)
     if values > MAX_VALUES:
         counted = "a list or a key counts as 4, an object as 32"
@@ -97,7 +97,7 @@ def read(body: bytes, kind: type[M]) -> M:
 
 
 def _values(body: bytes) -> int:
-    """No fewer values than the JSON has up to where it stops being JSON. What stands within texts is none."""
+    """An upper bound on the number of values, up to where the body stops being JSON. Text contents do not count."""
     values = quotes = 0
     rest = b""
     for start in range(0, len(body), PIECE):
@@ -120,7 +120,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _number(kind: Callable[[str], T]) -> Callable[[str], T]:
-    """Reads numbers one by one, so that other threads have their turn."""
+    """Reads numbers one by one, so that other threads get a turn."""
 
     def number(digits: str) -> T:
         if len(digits) > MAX_DIGITS:

@@ -1,4 +1,4 @@
-"""The completions of one request as they grow, and what is reported of their tokens."""
+"""The completions of one request as they grow, and reports on their tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from inference.types import AdapterInfo, Completion, Request
 
 Tops = list[list[tuple[int, float]]]
 BYTES_PER_NUMBER = 24
-"""A token's id, or its log-probability with the text it stands for, is written in 2 to 7 us."""
+"""Writing a token's id, or its log-probability with its text, takes 2 to 7 us."""
 
 
 @dataclass
@@ -33,12 +33,12 @@ class Choice:
     done: Completion | None = None
     reader: CallReader | None = None
     calls: list[ToolCall] = field(default_factory=list)
-    told_calls: int = 0  # of the calls, how many a stream has sent
-    said: str = ""  # the text without calls of tools
+    told_calls: int = 0  # how many of the calls a stream has sent
+    said: str = ""  # the text without tool calls
     prompt_text: str = ""
-    prompt_logprobs: list[float | None] = field(default_factory=list)  # of an echoed prompt; it has none at its start
+    prompt_logprobs: list[float | None] = field(default_factory=list)  # of an echoed prompt; its first token has none
     prompt_tops: list[list[tuple[int, float]] | None] = field(default_factory=list)
-    prompt_adapter: AdapterInfo | None = None  # what they were read under
+    prompt_adapter: AdapterInfo | None = None  # the adapter they were computed under
     offsets: list[int] = field(default_factory=list)  # characters before each token
     _characters: codecs.IncrementalDecoder = field(default_factory=codecs.getincrementaldecoder("utf-8"))
     _seen: int = 0
@@ -57,13 +57,13 @@ class Choice:
         return {"aborted": "abort"}.get(self.done.finish_reason, self.done.finish_reason)
 
     def size(self, with_ids: bool) -> int:
-        """About how much work it is to write its answer, in bytes as `Reader.run` counts them."""
+        """Roughly how much work its answer is to write, in bytes as `Reader.run` counts them."""
         numbers = len(self.tokens) * (1 + self.request.sampling.top_logprobs) + with_ids * len(self.request.prompt)
         numbers += len(self.prompt_logprobs) + sum(len(top or ()) for top in self.prompt_tops)
         return BYTES_PER_NUMBER * numbers
 
     def read(self, tokens: Sequence[int], *, last: bool = False) -> str:
-        """Add tokens to the text; returns what of it is certain, new and no call of a tool."""
+        """Add tokens to the text; returns the part that is certain, new and not a tool call."""
         piece = self.text.push(tokens, last=last)
         if self.reader is not None:
             piece, calls = self.reader.push(piece, last=last)
@@ -72,14 +72,14 @@ class Choice:
         return piece
 
     def made_calls(self) -> list[dict[str, Any]]:
-        """The calls of tools as OpenAI's API writes them."""
+        """The tool calls in the form of OpenAI's API."""
         return [
             {"id": f"call_{self.secret}{i}", "type": "function", "function": call._asdict()}
             for i, call in enumerate(self.calls)
         ]
 
     def fault(self) -> str:
-        """Why its grammar could not be followed to the end; "" where it could, or there was none."""
+        """Why its grammar could not be followed to the end; "" if it could, or if there was none."""
         guide = self.request.sampling.guide
         if self.done is None or not isinstance(guide, Grammar) or not (why := guide.fault(self.tokens[:-1])):
             return ""
@@ -93,7 +93,7 @@ class Choice:
 
 
 class TokenReport:
-    """The log-probabilities of tokens, with the texts they stand for.
+    """The log-probabilities of tokens, with their texts.
 
     Args:
         tokenizer: mlx-lm's wrapper.
@@ -115,7 +115,7 @@ class TokenReport:
             return {
                 "tokens": [self._word(token) for token in tokens],
                 "token_logprobs": numbers,
-                # Reversed, since parts of characters look alike and the most likely one is to stay.
+                # Reversed: partial characters look alike, and the most likely one should win.
                 "top_logprobs": [{self._word(i): finite(p) for i, p in reversed(top)} for top in tops],
                 "text_offset": choice.offsets[start:],
             }
@@ -126,7 +126,7 @@ class TokenReport:
         return {"content": content, "refusal": None}
 
     def _with_prompt(self, choice: Choice) -> dict[str, Any]:
-        """The log-probabilities of an echoed prompt and of what follows it, in the form of the older API."""
+        """The log-probabilities of an echoed prompt and its completion, in the form of the older API."""
         tokens = [*choice.request.prompt, *choice.tokens]
         numbers = [*choice.prompt_logprobs, *choice.logprobs]
         tops = [*choice.prompt_tops, *(choice.tops or [[] for _ in choice.tokens])]
@@ -159,7 +159,7 @@ class TokenReport:
 
 
 def finite(logprob: float) -> float:
-    """JSON has no infinities; -9999 is what OpenAI writes for a probability of zero."""
+    """JSON has no infinities; OpenAI writes -9999 for a probability of zero."""
     return max(logprob, -9999.0)
 
 

@@ -1,4 +1,4 @@
-"""Routes that are sent texts: completions, whole or streamed, and /tokenize."""
+"""Routes that take texts: completions, whole or streamed, and /tokenize."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def add(app: FastAPI, server: Server) -> None:
                     with server.room(count):
                         await _unless_left(request, echo(server.engine, generator.report, body, choices))
                 only_prompts = all(choice.done for choice in choices)
-                with suppress(Outdated):  # a new version came meanwhile: read the prompt again, under that
+                with suppress(Outdated):  # a new version arrived meanwhile: read the prompt again under it
                     ids = [] if only_prompts else await generator.submit(choices)
         if not ids:
             generator.count(*(choice.done for choice in choices if choice.done))
@@ -100,10 +100,10 @@ def add(app: FastAPI, server: Server) -> None:
 
 
 class _Events(StreamingResponse):
-    """A stream of server-sent events that ends its completions, however it ends itself.
+    """A stream of server-sent events that ends its completions however the stream itself ends.
 
-    A client that is gone before the first event would otherwise leave them running: a generator that was never started
-    has no `finally`.
+    A client that left before the first event would otherwise leave them running: a generator that never started runs no
+    `finally`.
     """
 
     def __init__(self, generator: CompletionHandler, content: AsyncGenerator[bytes, None], ids: list[int]) -> None:
@@ -120,7 +120,7 @@ class _Events(StreamingResponse):
 
 
 async def _unless_left(request: Request, work: Awaitable[T]) -> T:
-    """The result of some work; when the client leaves, the work is cancelled."""
+    """The result of some work, which is cancelled when the client leaves."""
     task = asyncio.ensure_future(work)
     watch = asyncio.ensure_future(_left(request))
     try:

@@ -1,4 +1,4 @@
-"""Routes of those who run the server: health, metrics, pausing."""
+"""Routes for operators: health, metrics, pausing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add(app: FastAPI, server: Server) -> None:
     async def pause(mode: Literal["abort", "wait", "keep"] = "abort") -> dict[str, Any]:
         """keep: freeze everything until /resume; wait: let running requests finish first; abort: end them.
 
-        A server that shuts down while a pause waits is not paused any more: it has to finish what it took.
+        A server that shuts down while a pause waits is no longer paused: it has to finish the requests it accepted.
         """
         server.open()
         if mode == "wait":

@@ -1,4 +1,4 @@
-"""Prompts that are part of the answer, with the log-probabilities of their own tokens, as lm-eval asks for them."""
+"""Echoed prompts with the log-probabilities of their own tokens, as lm-eval requests them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inference.types import AdapterInfo, Completion, Request, UnknownAdapter
 async def echo(engine: AsyncEngine, report: TokenReport, body: CompletionRequest, choices: Sequence[Choice]) -> None:
     """Give every choice its prompt's text and, with `logprobs`, those of its tokens; with `max_tokens` 0 end it.
 
-    ServerError 400 for a prompt that the engine refuses, 404 where the adapter is gone, 500 where the model fails.
+    ServerError 400 for a prompt that the engine refuses, 404 if the adapter is gone, 500 if the model fails.
     """
     read: dict[tuple[int, ...], tuple[list[PromptPart], AdapterInfo | None]] = {}
     for choice in choices:
@@ -32,7 +32,7 @@ async def echo(engine: AsyncEngine, report: TokenReport, body: CompletionRequest
         unread = [choice.request for choice in choices if tuple(choice.request.prompt) not in read]
 
         def check(inner: Engine) -> dict[str, AdapterInfo]:
-            for request in unread:  # refused like any other; a reading that never begins holds nothing
+            for request in unread:  # refused like any other; a reading that never starts holds nothing
                 inner.prompt_logprobs(request.prompt, request.adapter)
             return inner.adapters()
 
@@ -40,16 +40,16 @@ async def echo(engine: AsyncEngine, report: TokenReport, body: CompletionRequest
             published = await engine.call(check)
         for choice in choices:
             now = published.get(choice.request.adapter or "")
-            _, adapter = read.get(tuple(choice.request.prompt), ([], now))  # what it was read under, if it was read
+            _, adapter = read.get(tuple(choice.request.prompt), ([], now))  # the adapter it was read under, if any
             _end_unwritten(choice, adapter)
 
 
 class Outdated(Exception):
-    """The adapter that a prompt was read under is not the current one of its name any more."""
+    """The adapter that a prompt was read under is no longer the current version of its name."""
 
 
 def check_current(engine: Engine, choices: Sequence[Choice]) -> None:
-    """Raises `Outdated` where a choice would be sampled under other weights than its prompt was read under."""
+    """Raises `Outdated` if a choice would be sampled under other weights than its prompt was read under."""
     published = engine.adapters()
     for choice in choices:
         then, now = choice.prompt_adapter, published.get(choice.request.adapter or "")
@@ -84,7 +84,7 @@ async def _parts_of(engine: AsyncEngine, request: Request, top: int) -> tuple[li
 
 
 def _end_unwritten(choice: Choice, adapter: AdapterInfo | None) -> None:
-    """End a choice of no tokens: what was asked for is its prompt."""
+    """End a choice without tokens: only its prompt was requested."""
     version, digest = (adapter.version, adapter.digest) if adapter else (0, None)
     count, name = len(choice.request.prompt), choice.request.adapter
     choice.done = Completion(-1, [], [], [], "length", name, version, count, 0, adapter_digest=digest)
@@ -92,10 +92,10 @@ def _end_unwritten(choice: Choice, adapter: AdapterInfo | None) -> None:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """What the engine refuses, as errors of the API."""
+    """Turns the engine's refusals into errors of the API."""
     try:
         yield
-    except UnknownAdapter as error:  # taken away since its name was looked up
+    except UnknownAdapter as error:  # removed since its name was looked up
         raise ServerError(404, str(error)[:500], "not_found_error") from error
     except ValueError as error:
         raise ServerError(400, str(error)[:500]) from error

@@ -10,7 +10,7 @@ from inference.server.texts import Name, Strict, Text
 
 
 class TextFormat(Strict):
-    """Plain text, which is the default. For a choice among texts give `guided_choice`."""
+    """Plain text, the default. To choose among given texts, use `guided_choice`."""
 
     type: Literal["text"]
 

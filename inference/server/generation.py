@@ -25,7 +25,7 @@ from inference.tool_calls import CallReader
 from inference.types import Completion, Delta, Request
 
 MOST_TOOL_TALKS, TOOL_TALK_BYTES = 4, 16 << 20
-"""Lists of tools whose conversations are remembered, and how many bytes of those."""
+"""How many tool lists have their conversations remembered, and how many bytes of those."""
 
 
 class CompletionHandler:
@@ -45,7 +45,7 @@ class CompletionHandler:
         self.encoder = TextEncoder(tokenizer)
         self.report, self.guides = TokenReport(tokenizer), guides
         self.stop_ids = conversations.renderer.stop_ids
-        # As if each token were the longest of the vocabulary: what is longer is refused before it is tokenised.
+        # As if each token were the longest of the vocabulary: longer texts are refused before they are tokenised.
         self._most_text = context * max(len(token.encode()) for token in tokenizer.get_vocab())
         self._talks: dict[bool | None, Conversations] = {None: conversations}
         self._tool_talks: Remembered[Conversations] = Remembered(MOST_TOOL_TALKS, 1 << 20)  # bytes of the keys
@@ -53,7 +53,7 @@ class CompletionHandler:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def check_texts(self, texts: Iterable[str]) -> None:
-        """ServerError 400 when one text, or all of them together, are longer than what is tokenised."""
+        """ServerError 400 if one text, or all of them together, exceed the limit for tokenising."""
         total = 0
         for text in texts:
             size = len(text) if text.isascii() else len(text.encode())
@@ -66,14 +66,14 @@ class CompletionHandler:
             raise ServerError(400, f"the request has {total} bytes of text; at most {MAX_TEXT} are tokenised")
 
     def is_new(self, body: ChatRequest) -> bool:
-        """Whether the model's chat template has to be run, a program that may take its time."""
+        """Whether the model's chat template, a program that may be slow, has to be run."""
         if body.callable:
             return True
         talk = self._talks.get(body.thinking)
         return talk is None or not talk.renderer.knows(tuple(part["role"] for part in body.dialogue))
 
     async def guide(self, body: ChatRequest, reader: Reader) -> Grammar | None:
-        """The grammar that the replies have to follow, if any. ServerError as `Guides.compile` and for no end token."""
+        """The grammar for the replies, if any. ServerError as in `Guides.compile`, and if there is no end token."""
         schema, tools = body.schema_to_follow, body.must_call
         if schema is None and not tools:
             return None
@@ -93,7 +93,7 @@ class CompletionHandler:
         return await self.guides.compile(what, end, make)
 
     def chat_choices(self, body: ChatRequest, adapter: str | None, guide: Grammar | None = None) -> list[Choice]:
-        """n choices of one conversation. ServerError 400 for what cannot be served."""
+        """n choices of one conversation. ServerError 400 if it cannot be served."""
         self.check_texts(body.texts())
         messages = body.dialogue
         talk = self._talk(body)
@@ -109,7 +109,7 @@ class CompletionHandler:
         return choices
 
     def _talk(self, body: ChatRequest) -> Conversations:
-        """Conversations with these tools and this thinking switch. ServerError 400 where the template cannot do it."""
+        """Conversations with these tools and this thinking switch. ServerError 400 if the template cannot do it."""
         thinking, tools = body.thinking, body.callable
         if tools:
             return self._tool_talk(thinking, tools)
@@ -188,7 +188,7 @@ class CompletionHandler:
     async def submit(self, choices: list[Choice]) -> list[int]:
         """Hand the choices to the engine, all or none.
 
-        ServerError 400 for what it refuses, 404 where the adapter is gone; `Outdated` as `check_current`.
+        ServerError 400 if it refuses them, 404 if the adapter is gone; `Outdated` as in `check_current`.
         """
         echoed = any(choice.prompt_adapter for choice in choices)
         check = (lambda engine: check_current(engine, choices)) if echoed else None
@@ -209,7 +209,7 @@ class CompletionHandler:
         self.raise_faults(choices)
 
     def take(self, choice: Choice, event: Delta | Completion) -> str:
-        """Add an event to a choice; returns the text that is certain and new."""
+        """Add an event to a choice; returns the new text that is certain."""
         if isinstance(event, Delta):
             choice.tokens += event.tokens
             choice.logprobs += event.logprobs
@@ -225,7 +225,7 @@ class CompletionHandler:
         return piece
 
     def count(self, *completions: Completion) -> None:
-        """Add completions that have ended to what `/metrics` says."""
+        """Add completions that have ended to the metrics."""
         for done in completions:
             self.metrics.prompt_tokens.inc(done.prompt_tokens)
             self.metrics.cached_tokens.inc(done.cached_tokens)
@@ -233,7 +233,7 @@ class CompletionHandler:
             self.metrics.finished.labels(done.finish_reason).inc()
 
     def raise_faults(self, choices: Sequence[Choice]) -> None:
-        """ServerError 500 when the engine ended a choice with an error, 400 where its grammar could not go on."""
+        """ServerError 500 when the engine ended a choice with an error, 400 if its grammar could not continue."""
         for choice in choices:
             if fault := choice.fault():
                 raise ServerError(400, fault)

@@ -1,8 +1,8 @@
-"""Who may ask, and how much: a plain ASGI layer before the routes, which no route can forget.
+"""Access control and size limits: a plain ASGI layer in front of the routes, so that no route can forget it.
 
-Refused here: foreign `Host` (a page in a browser that resolves a name to this machine), foreign `Origin`, missing keys,
-bodies that are too long, too slow or not declared as JSON, and heads that are too long. Bodies are read whole before a
-route sees them; their bytes count as held until the route has answered.
+It refuses foreign `Host` headers (a browser page that resolves a name to this machine), foreign `Origin`, missing keys,
+bodies that are too long, too slow or not declared as JSON, and headers that are too long. Bodies are read whole before
+a route sees them; their bytes count as held until the route has answered.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 PUBLIC = frozenset({"/health", "/ready"})
-"""Answered without a key: they say nothing but yes and no."""
+"""Answered without a key: they only say yes or no."""
 LONG = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/tokenize"})
-"""Routes that are sent texts."""
+"""Routes that take texts."""
 SHORT_BODY = 16 << 10
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -33,10 +33,10 @@ class Limits:
     """Sizes in bytes, times in seconds.
 
     Attributes:
-        body: most of a request to a route of `LONG`; other routes take `SHORT_BODY`.
-        adapter_body: most of an adapter, and of all adapters whose uploads have not been answered.
-        bodies: most of all other bodies whose requests have not been answered.
-        head: most of a request's headers.
+        body: largest body for a route in `LONG`; other routes take `SHORT_BODY`.
+        adapter_body: largest adapter, and the total of all adapters whose uploads have not been answered.
+        bodies: total of all other bodies whose requests have not been answered.
+        head: largest headers of a request.
         body_seconds: how long a body may take to arrive; an adapter six times that.
     """
 
@@ -52,8 +52,8 @@ class Guard:
 
     Args:
         app: the application.
-        hosts: names accepted in `Host`, ports aside.
-        keys: any of them opens every route; without keys none is needed.
+        hosts: names accepted in `Host`, ignoring ports.
+        keys: any of them opens every route; if empty, no key is needed.
         limits: on sizes and times.
     """
 
@@ -96,7 +96,7 @@ class Guard:
             self._held[adapter] -= len(body)
 
     async def _read(self, receive: Receive, body: bytearray, limit: int, adapter: bool) -> tuple[int, str] | None:
-        """Read the whole body into `body`; what to refuse it with, or None. `_Gone` when the client leaves."""
+        """Read the whole body into `body`; the refusal, or None. `_Gone` when the client leaves."""
         most = self.limits.adapter_body if adapter else self.limits.bodies
         while True:
             message = await receive()
@@ -151,7 +151,7 @@ class Guard:
 
     def _authorized(self, authorization: bytes) -> bool:
         scheme, _, token = authorization.partition(b" ")
-        # Every key is compared, whatever the first says.
+        # Compare every key, even after a match.
         matches = [hmac.compare_digest(token.strip(), key) for key in self.keys]
         return scheme.lower() == b"bearer" and any(matches)
 
@@ -168,7 +168,7 @@ def _host(value: bytes) -> str:
 
 
 def _same_origin(origin: bytes, host: bytes) -> bool:
-    """Whether a page of this origin was served under the request's own host and port, here or by a proxy with TLS."""
+    """Whether a page of this origin was served under the request's own host and port, here or by a TLS proxy."""
     text, own = origin.decode("latin-1").casefold(), host.decode("latin-1").casefold()
     scheme, _, authority = text.partition("://")
     port = {"http": ":80", "https": ":443"}.get(scheme)
@@ -199,6 +199,6 @@ async def _answer(send: Send, status: int, message: str) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 503:
         headers.append((b"retry-after", b"1"))
-    headers.append((b"connection", b"close"))  # the rest of such a request is not worth reading
+    headers.append((b"connection", b"close"))  # do not read the rest of a refused request
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -1,4 +1,4 @@
-"""Grammars for requests: compiled in a thread of their own, in limited time, and kept by the schema."""
+"""Grammars for requests: compiled in their own thread within a time limit, and cached by schema."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MISSING = 'needs llguidance on the server: uv sync --extra grammar, or pip insta
 
 
 class Guides:
-    """Compiles what requests ask for.
+    """Compiles the grammars that requests ask for.
 
     Args:
-        grammars: of the model's vocabulary; None where there are none.
-        missing: why there are none.
+        grammars: of the model's vocabulary; None if unavailable.
+        missing: why they are unavailable.
     """
 
     def __init__(self, grammars: Grammars | None, missing: str = MISSING) -> None:
@@ -31,15 +31,15 @@ class Guides:
         self._waiting = 0
 
     async def compile(self, what: str, end_id: int, make: Callable[[Grammars], Grammar]) -> Grammar:
-        """The grammar that `make` takes from the vocabulary's.
+        """The grammar that `make` returns.
 
         Args:
             what: the field of the request, for messages.
             end_id: the token that ends the reply.
-            make: called in the thread.
+            make: called in that thread.
 
         Raises:
-            ServerError: 400 for a grammar that is refused or takes more than 5 s, 429 where too many are waiting, 501
+            ServerError: 400 for a grammar that is refused or takes more than 5 s, 429 if too many are waiting, 501
                 without llguidance.
         """
         grammars = self._grammars
@@ -66,9 +66,9 @@ class Guides:
 
 
 def make_guides(tokenizer: Any, vocab: int, end_id: Callable[[], int]) -> Guides:
-    """The guides of a model; without llguidance, or an end token, they say so to whoever asks for one.
+    """The guides of a model; without llguidance or an end token, requests for one get an error that says so.
 
-    Made while the server loads: for a large vocabulary it takes seconds in which no other thread runs.
+    Called while the server loads: for a large vocabulary it takes seconds during which no other thread runs.
     """
     try:
         return Guides(Grammars(tokenizer, vocab, end_id()))

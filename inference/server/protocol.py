@@ -1,7 +1,7 @@
-"""What requests and errors look like: OpenAI's, plus token ids, policy versions and allowed answers.
+"""The format of requests and errors: OpenAI's, plus token ids, policy versions and allowed answers.
 
-Everything is strict and bounded, so that a request either means what it says or is refused. Fields of OpenAI's API
-that would change an answer and are not implemented are refused unless they have the value that changes nothing.
+Everything is strict and bounded, so that a request either means what it says or is refused. OpenAI fields that would
+change an answer but are not implemented are refused unless they hold the value that changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TemplateOptions(Strict):
 
 
 class StreamOptions(Strict):
-    """What a stream reports besides tokens."""
+    """What a stream reports in addition to tokens."""
 
     include_usage: bool = False
     include_obfuscation: bool = False
@@ -39,7 +39,7 @@ _BOUNDS: dict[str, dict[str, float]] = {
     "temperature": {"le": 1e6},
     "top_k": {"ge": -1, "le": 1 << 31},
 }
-"""Where a server is stricter than the engine, or takes what other servers take: their top_k of -1 is off."""
+"""Where the server is stricter than the engine, or accepts what other servers accept: a top_k of -1 means off."""
 
 if TYPE_CHECKING:
     _Numbers = Strict
@@ -58,7 +58,9 @@ else:
 
 
 class SamplingRequest(_Numbers):
-    """What both kinds of completion share: the numbers of `SamplingParams`, and what HTTP spells its own way."""
+    """Fields shared by both kinds of completion: the numbers of `SamplingParams`, and options spelled differently over
+    HTTP.
+    """
 
     model: Name | None = None
     n: int = Field(default=1, ge=1, le=MAX_CHOICES)
@@ -72,7 +74,7 @@ class SamplingRequest(_Numbers):
     stream: bool = False
     stream_options: StreamOptions | None = None
     return_token_ids: bool = False
-    # What changes nothing is accepted, so that ordinary clients work, and routers, which write every default out;
+    # Values that change nothing are accepted, for ordinary clients and for routers, which spell out every default;
     # anything else is refused.
     frequency_penalty: Annotated[float | None, only(0)] = None
     presence_penalty: Annotated[float | None, only(0)] = None
@@ -105,7 +107,7 @@ class SamplingRequest(_Numbers):
         """The sampling options.
 
         Args:
-            others: the options that need the model's tokenizer, or that the two kinds of request spell differently.
+            others: options that need the model's tokenizer, or that the two kinds of request spell differently.
 
         Raises:
             ServerError: 400 for a `logit_bias` that names no token ids.
@@ -123,7 +125,7 @@ class SamplingRequest(_Numbers):
 
 
 class ChatRequest(SamplingRequest):
-    """POST /v1/chat/completions. Without `max_tokens` as many as the context has room for, as OpenAI documents it."""
+    """POST /v1/chat/completions. Without `max_tokens`, as many tokens as fit in the context, as OpenAI documents."""
 
     messages: Messages
     chat_template_kwargs: TemplateOptions | None = None
@@ -172,7 +174,7 @@ class ChatRequest(SamplingRequest):
 
     @property
     def must_call(self) -> dict[str, Any]:
-        """Names and schemas of the tools of which the reply has to call one; none where it need not."""
+        """Names and schemas of the tools, one of which the reply must call; empty if it need not."""
         choice = self.tool_choice
         wanted = None if choice == "required" else choice.function.name if isinstance(choice, Chosen) else ""
         tools = [tool.function for tool in self.tools or () if wanted in (None, tool.function.name)]
@@ -180,7 +182,7 @@ class ChatRequest(SamplingRequest):
 
     @property
     def dialogue(self) -> list[dict[str, str]]:
-        """The messages in parts, each a role and a text, as the renderer takes them."""
+        """The messages as parts for the renderer, each a role and a text."""
         return dialogue(self.messages)
 
     @property
@@ -197,8 +199,8 @@ class ChatRequest(SamplingRequest):
 class CompletionRequest(SamplingRequest):
     """POST /v1/completions: a text, token ids, or several of either, with one `seed` for all, or `seeds`, one for each.
 
-    `seed` is one number in the schema of routers, which pass on fields that they do not know. 16 tokens by default, as
-    OpenAI documents it.
+    `seed` stays one number because routers' schemas say so; they pass on unknown fields such as `seeds`. 16 tokens by
+    default, as OpenAI documents.
     """
 
     prompt: Text | TokenIds | Texts | ManyIds
@@ -240,7 +242,7 @@ class CompletionRequest(SamplingRequest):
 
 
 class TokenizeRequest(Strict):
-    """POST /tokenize: a text, or a conversation with the assistant's prompt at its end."""
+    """POST /tokenize: a text, or a conversation that ends with the assistant's prompt."""
 
     model: Name | None = None
     prompt: Text | None = None
@@ -258,7 +260,7 @@ class TokenizeRequest(Strict):
 
 
 class LoadAdapter(Strict):
-    """POST /v1/load_lora_adapter, with vLLM's names. A name that is loaded already gets a new version."""
+    """POST /v1/load_lora_adapter, with vLLM's names. A name that is already loaded gets a new version."""
 
     lora_name: Annotated[str, Field(max_length=64)]
     lora_path: Annotated[str, Field(max_length=4096)]
@@ -275,7 +277,7 @@ class UnloadAdapter(Strict):
 
 
 class ServerError(Exception):
-    """An answer that is an error, with its HTTP status."""
+    """An error answer with its HTTP status."""
 
     def __init__(self, status: int, message: str, kind: str = "invalid_request_error", retry_after: int | None = None):
         super().__init__(message)

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class ContentPart(Strict):
-    """A part of a message: text of the user, or of an earlier reply that is sent back."""
+    """A part of a message: text from the user, or from an earlier reply sent back."""
 
     type: Literal["input_text", "output_text", "text"]
     text: Text
@@ -31,7 +31,7 @@ class ContentPart(Strict):
 
 
 class InputItem(Strict):
-    """A message; `id` and `status` are those of an earlier reply that is sent back."""
+    """A message; `id` and `status` come from an earlier reply sent back."""
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
@@ -42,26 +42,28 @@ class InputItem(Strict):
 
     @property
     def plain(self) -> dict[str, str]:
-        """As the chat API writes it."""
+        """The message in the chat API's form."""
         text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         return {"role": self.role, "content": text}
 
 
 class SchemaFormat(JsonSchema):
-    """JSON that a schema describes, with the fields of `json_schema` beside the type."""
+    """JSON that matches a schema, with the fields of `json_schema` next to the type."""
 
     type: Literal["json_schema"]
 
 
 class TextOptions(Strict):
-    """What the text of the reply has to be."""
+    """Options for the reply's text."""
 
     format: Annotated[TextFormat | JsonFormat | SchemaFormat, Field(discriminator="type")] = TextFormat(type="text")
     verbosity: Annotated[str | None, only("medium")] = None
 
 
 class ResponseRequest(Strict):
-    """A text or messages, and how the reply is sampled. Nothing is stored, so no earlier response can be named."""
+    """A text or messages, and how the reply is sampled. Nothing is stored, so requests cannot refer to earlier
+    responses.
+    """
 
     model: Name | None = None
     input: Text | Annotated[list[InputItem], Field(min_length=1, max_length=4096, fail_fast=True)]
@@ -75,7 +77,7 @@ class ResponseRequest(Strict):
     user: Name | None = None
     seed: Seed | None = None
     chat_template_kwargs: TemplateOptions | None = None
-    # What changes nothing is accepted; anything else is refused.
+    # Values that change nothing are accepted; anything else is refused.
     store: Annotated[bool | None, only(False)] = None
     background: Annotated[bool | None, only(False)] = None
     previous_response_id: Annotated[str | None, only(None)] = None
@@ -115,7 +117,7 @@ class ResponseRequest(Strict):
 
     @property
     def chat(self) -> ChatRequest:
-        """The same request to /v1/chat/completions."""
+        """The equivalent request to /v1/chat/completions."""
         return self._chat
 
 
@@ -124,7 +126,7 @@ class GrowingResponse:
 
     Args:
         body: the request.
-        model: the name that answers.
+        model: the model name in the answer.
     """
 
     def __init__(self, body: ResponseRequest, model: str) -> None:
@@ -139,7 +141,7 @@ class GrowingResponse:
     async def events(
         self, generator: CompletionHandler, request_id: int, choice: Choice
     ) -> AsyncGenerator[bytes, None]:
-        """Server-sent events; closed early, it ends the completion."""
+        """Server-sent events; closing it early ends the completion."""
         place = {"item_id": self.item_id, "output_index": 0, "content_index": 0}
         item = {"output_index": 0}
         start = time.perf_counter()
@@ -166,7 +168,7 @@ class GrowingResponse:
             yield self._event("response.content_part.done", **place, part=_part(choice.said))
             yield self._event("response.output_item.done", **item, item=done["output"][0])
             yield self._event(f"response.{done['status']}", response=done)
-        except Exception:  # the status has been sent: this is the only way to say it
+        except Exception:  # the status has been sent: an event is the only way left to report it
             logger.exception("a stream failed")
             yield self._event("error", code="server_error", message="internal error; see the server's log", param=None)
         finally:
@@ -181,7 +183,7 @@ class GrowingResponse:
         return {"id": self.item_id, "type": "message", "role": "assistant", "status": status, "content": content}
 
     def _response(self, choice: Choice | None) -> dict[str, Any]:
-        """The object of the API: what was asked for and, of a choice that is done, what became of it."""
+        """The object of the API: the request's settings and, once a choice is done, its result."""
         body = self.body
         facts: dict[str, Any] = {
             "id": self.id,

@@ -1,4 +1,4 @@
-"""Running the application under uvicorn, and ending it.
+"""Running the application under uvicorn, and shutting it down.
 
 uvicorn limits neither the time nor the size of a request's head, nor open connections; `_Protocol` does. On SIGTERM
 the server answers new requests with 503 while running ones finish, and only then closes: uvicorn alone would refuse
@@ -26,19 +26,19 @@ from uvicorn.server import ServerState
 
 from inference.server.protocol import error_body
 
-MAX_HEAD = 32 << 10  # bytes that may wait for the end of a head; the guard accepts less
+MAX_HEAD = 32 << 10  # bytes that may be buffered before a head ends; the guard accepts less
 MOST_CONNECTIONS = 8192
 _OWN_FILES = 128  # descriptors that the server itself may need
 
 
 def _most_connections() -> int:
-    """As many as there are file descriptors for, but for those that the server itself needs."""
+    """As many as the file descriptors allow, minus those that the server itself needs."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, max(32, soft - _OWN_FILES))
 
 
 def _take_descriptors() -> None:
-    """Use as many file descriptors as this process may have."""
+    """Raise the file descriptor limit to the most this process may have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_CONNECTIONS + _OWN_FILES
     wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
@@ -48,10 +48,10 @@ def _take_descriptors() -> None:
 
 
 class _State(ServerState):
-    """What the connections of one server share.
+    """State shared by the connections of one server.
 
     Attributes:
-        silent: open connections without a request, first those that have been silent for longest.
+        silent: open connections without a request, longest silent first.
     """
 
     def __init__(self) -> None:
@@ -60,11 +60,11 @@ class _State(ServerState):
 
 
 class _Protocol(H11Protocol):
-    """Closes connections that send no request, and answers what is not HTTP with an error object.
+    """Closes connections that send no request, and answers anything that is not HTTP with an error object.
 
-    A connection is silent while no whole head of a request has arrived since its last answer. A connection too many
-    takes the place of the one that has been silent for longest; where all others have a request, it is the one that is
-    closed. Finding that one takes the same time however many there are.
+    A connection is silent while no complete request head has arrived since its last answer. A connection over the limit
+    replaces the one that has been silent longest; if all others have a request, the new one is closed. Finding the
+    longest silent one takes constant time.
     """
 
     head_seconds = 10.0
@@ -80,7 +80,7 @@ class _Protocol(H11Protocol):
             next(iter(self.server_state.silent), self)._make_way()
 
     def _count(self) -> None:
-        """Something has happened here: this connection is the last of the silent ones, or none of them."""
+        """Note activity: move this connection to the end of the silent ones, or take it out."""
         silent = self.server_state.silent
         silent.pop(self, None)
         if not self.transport.is_closing() and self.conn.their_state is h11.IDLE:
@@ -88,7 +88,7 @@ class _Protocol(H11Protocol):
 
     def _make_way(self) -> None:
         if self.transport.is_closing():
-            self.transport.abort()  # nobody reads the end of its answer
+            self.transport.abort()  # nobody reads the rest of its answer
             self._count()
         else:
             self._refuse(503, "too many connections; try again later")
@@ -99,7 +99,7 @@ class _Protocol(H11Protocol):
         if self.conn.their_state is not h11.IDLE:
             self._stop_waiting()
         elif self.conn.trailing_data[0]:
-            self._expect_head()  # from the first byte on: more bytes do not buy more time
+            self._expect_head()  # counted from the first byte: more bytes do not buy more time
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -145,7 +145,7 @@ class _Protocol(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """Drains before it closes; ends with exit code 0 after SIGTERM or SIGINT, which uvicorn would raise again."""
+    """Drains before it closes; exits with code 0 after SIGTERM or SIGINT, which uvicorn would re-raise."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -178,7 +178,7 @@ class _Server(uvicorn.Server):
 
 
 def make_server(app: Any, host: str, port: int, drain_seconds: int = 30) -> uvicorn.Server:
-    """A uvicorn server for the application; requests may run for `drain_seconds` after it is asked to stop."""
+    """A uvicorn server for the application; requests may run for another `drain_seconds` after a stop signal."""
     config = uvicorn.Config(
         app,
         host=host,

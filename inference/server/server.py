@@ -1,4 +1,4 @@
-"""What a server is started with, and what its routes share: the engine, the adapters, the queue's room, the gate."""
+"""A server's settings, and the state its routes share: the engine, the adapters, the queue limit, the gate."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from inference.types import Dequantize, Threads
 logger = logging.getLogger(__name__)
 
 TRIM_SECONDS = 20.0
-"""Between two returns of unused memory to the machine."""
+"""Seconds between two returns of unused memory to the system."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a server is started with.
+    """The settings of a server.
 
     Attributes:
         model: as for `Engine.load`.
         adapters: names and directories to publish at the start.
-        adapter_root: where clients may load adapters from by path.
-        keys: API keys; without any, none is needed.
+        adapter_root: directory from which clients may load adapters by path.
+        keys: API keys; if empty, none is needed.
         hosts: names accepted in `Host`.
-        max_queue: most choices waiting or running; more are answered 429.
+        max_queue: most choices waiting or running; beyond that, requests get 429.
         dequantize: as for `inference.load`.
-        threads: of the matrix library on a CPU, as for `inference.forward.use_threads`.
-        patience: seconds that the engine may spend on one step before /health says that it is stuck.
+        threads: threads of the matrix library on a CPU, as for `inference.forward.use_threads`.
+        patience: seconds that one engine step may take before /health reports the engine as stuck.
         engine: options of `Engine`.
     """
 
@@ -63,7 +63,7 @@ class Settings:
 
 
 class Server:
-    """What the routes share. `ready` once the model is loaded; `draining` from the moment it is asked to stop."""
+    """State shared by the routes. `ready` once the model is loaded; `draining` once the server is asked to stop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -81,18 +81,18 @@ class Server:
         self.ready = self.draining = False
         self.failure: BaseException | None = None
         self.threads: int | None = None
-        """Of the matrix library, once the model is there."""
+        """Threads of the matrix library, once the model is loaded."""
         self.info: dict[str, Any] = {}
         self._parts: dict[str, Any] = {}
         self.generator: CompletionHandler | None = None
         self.guides = Guides(None)
         self.when_ready: Callable[[], None] = lambda: None
-        self.gate = asyncio.Event()  # shut while /pause?mode=wait lets finish what runs
+        self.gate = asyncio.Event()  # shut while /pause?mode=wait lets running requests finish
         self.gate.set()
         self._coming = 0  # choices that are being tokenised, or wait at the gate
 
     def _make_engine(self) -> Engine:
-        """In the engine's thread: the model, its renderer, and what identifies them."""
+        """In the engine's thread: make the model, its renderer, and their digests."""
         settings = self.settings
         model, tokenizer, info = loading.load(settings.model, dequantize=settings.dequantize)
         self.threads = use_threads(settings.threads, model)
@@ -123,7 +123,7 @@ class Server:
         return engine
 
     async def start(self) -> None:
-        """Load the model in the background; requests are answered 503 until it is there."""
+        """Load the model in the background; requests get 503 until then."""
         for name in self.settings.adapters:
             self.adapters.check_name(name)
         self.engine.begin()
@@ -156,7 +156,7 @@ class Server:
             await asyncio.to_thread(heap.return_freed_memory)
 
     async def drain(self, seconds: float, hurry: Callable[[], bool]) -> None:
-        """Refuse new requests and wait for those that run; after `seconds`, or when `hurry` says so, end them."""
+        """Refuse new requests and wait for running ones; after `seconds`, or when `hurry` returns true, end them."""
         self.draining = True
         self.engine.worker.resume()
         end = time.monotonic() + seconds
@@ -188,14 +188,14 @@ class Server:
         return self.generator
 
     async def fetch(self, model: str | None) -> None:
-        """Takes an adapter from the root that nobody has loaded yet; what is not there is left to `resolve`."""
+        """Loads an adapter from the root if it is not loaded yet; unknown names are left to `resolve`."""
         if model is not None and model != self.settings.model and model not in self.adapters.versions:
             await self.adapters.fetch(model)
 
     def resolve(self, model: str | None) -> str | None:
         """The adapter that a `model` names; None for the base model. On the event loop only, which owns the names.
 
-        ServerError 404 when it is not served.
+        ServerError 404 if it is not served.
         """
         if model is None or model == self.settings.model:
             return None
@@ -209,7 +209,7 @@ class Server:
         """Keeps room for choices until they are handed to the engine.
 
         Raises:
-            ServerError: 429 when the queue has no room for so many now, 400 when it never has.
+            ServerError: 429 if the queue has no room for so many now, 400 if it never will.
         """
         if count > self.settings.max_queue:
             raise ServerError(400, f"{count} completions in one request; at most {self.settings.max_queue} are served")

@@ -1,4 +1,4 @@
-"""Fields that requests are made of: strict, and bounded in length."""
+"""Field types of requests: strict, and bounded in length."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 MAX_CHOICES = 128
 MAX_TEXT = 1 << 20
-"""Bytes of text in one request, all of it together; one text has no more characters either."""
+"""Total bytes of text in one request; also the most characters of one text."""
 
 
 def _writable(text: str) -> str:
-    """Refuses lone surrogates, which no tokenizer and no answer can carry."""
+    """Refuses lone surrogates, which neither a tokenizer nor an answer can represent."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -34,13 +34,13 @@ StopText = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_wr
 
 
 class Strict(BaseModel):
-    """Unknown fields, other types and numbers that are not finite are errors."""
+    """Unknown fields, wrong types and non-finite numbers are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 def only(neutral: Any) -> BeforeValidator:
-    """For a field of OpenAI's API that is not supported, and accepted with the value that changes nothing."""
+    """For an unsupported field of OpenAI's API, accepted only with the value that changes nothing."""
 
     def check(value: Any) -> Any:
         if value is not None and (value != neutral or isinstance(value, bool) != isinstance(neutral, bool)):

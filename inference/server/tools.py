@@ -1,4 +1,4 @@
-"""Tools and messages about them, as OpenAI's API writes them."""
+"""Tools and tool messages in the form of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
 
 class TextPart(Strict):
-    """A part of a message; only text is understood."""
+    """A part of a message; only text is supported."""
 
     type: Literal["text"]
     text: Text
@@ -59,7 +59,7 @@ class Message(Strict):
         return self
 
     def plain(self) -> list[dict[str, str]]:
-        """Roles and texts, as the renderer takes them."""
+        """Roles and texts, for the renderer."""
         content = self.content or ""
         text = content if isinstance(content, str) else "".join(part.text for part in content)
         if self.tool_calls:
@@ -69,7 +69,7 @@ class Message(Strict):
 
 
 def dialogue(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """Messages in parts, each a role and a text, as the renderer takes them."""
+    """Messages as parts for the renderer, each a role and a text."""
     return [part for message in messages for part in message.plain()]
 
 
@@ -96,13 +96,13 @@ class Function(Strict):
 
 
 class Tool(Strict):
-    """A tool; only functions are known."""
+    """A tool; only functions are supported."""
 
     type: Literal["function"]
     function: Function
 
     def plain(self) -> dict[str, Any]:
-        """As chat templates take it."""
+        """The tool in the form that chat templates take."""
         one = self.function
         parts = {"name": one.name, "description": one.description, "parameters": one.parameters or {"type": "object"}}
         return {"type": "function", "function": {key: value for key, value in parts.items() if value is not None}}
@@ -115,7 +115,7 @@ class ChosenFunction(Strict):
 
 
 class Chosen(Strict):
-    """The one function that has to be called."""
+    """The one function that must be called."""
 
     type: Literal["function"]
     function: ChosenFunction
@@ -126,7 +126,7 @@ ToolChoice = Literal["none", "auto", "required"] | Chosen
 
 
 def check_tools(tools: list[Tool], choice: ToolChoice | None) -> None:
-    """Raise ValueError for tools that are too large or share a name, and for a choice that is not among them."""
+    """Raise ValueError if tools are too large or share a name, or if the choice is not among them."""
     names = [tool.function.name for tool in tools]
     if len(set(names)) < len(names):
         raise ValueError("two tools have the same name")

@@ -1,4 +1,4 @@
-"""What is wrong with a request, in the API's words rather than those of the library that found it."""
+"""Validation errors in the API's words rather than the validating library's."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _KINDS = {
     "model_attributes_type": "an object",
 }
 _BRANCHES = {*_KINDS, "literal_error"}
-"""Errors of one form of a field that has several, which say nothing where another form fits further."""
+"""Errors of one form of a field with several, which are irrelevant if another form matched deeper."""
 _NO_FIELDS = {"str", "int", "float", "bool", "dict", "list"}
 
 
 def problems(errors: Sequence[Mapping[str, Any]], skip: int = 0) -> str:
-    """The first few errors of a validation, each with the place it is about, without the first `skip` of its parts.
+    """The first few errors of a validation, each with its location, minus the first `skip` parts of it.
 
-    Of a field that has several forms, the one that fits furthest is told of; where none does, all of them.
+    For a field with several forms, only errors of the form that matched deepest are reported; if none did, all are.
     """
     found = [(_place(error["loc"][skip:]), error) for error in errors[:50]]
     said: dict[tuple[Any, ...], list[str]] = {}
@@ -40,7 +40,7 @@ def problems(errors: Sequence[Mapping[str, Any]], skip: int = 0) -> str:
 
 
 def _place(loc: Sequence[Any]) -> tuple[Any, ...]:
-    """Fields and numbers of items; the names of types that stand among them are left out."""
+    """Field names and item numbers; the type names among them are left out."""
     return tuple(p for p in loc if isinstance(p, int) or (_FIELD.fullmatch(p) and p not in _NO_FIELDS))[:5]
 
 
