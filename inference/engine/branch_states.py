@@ -1,8 +1,8 @@
-"""Recurrent states of branches that wait while their host goes on.
+"""Recurrent states of branches that wait while their host continues.
 
-A branch finds its keys and values on the slot of its host whenever it gets there, since those are only ever appended.
-A state is overwritten by the next token, so it is copied before the host is fed, once for all branches of one split.
-Where that would take too much memory the branch starts over from its tokens: slower, the same result.
+A branch finds its keys and values in its host's slot whenever it resumes, since those are only ever appended. A state
+is overwritten by the next token, so it is copied before the host is fed, once for all branches of one split. If that
+would take too much memory, the branch starts over from its tokens: slower, but with the same result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SlotStates:
 
 
 def resume(kv: Any, rows: Sequence[Row]) -> None:
-    """Give rows that waited, and have a slot now, their states back."""
+    """Restore the states of rows that waited and now have a slot."""
     for row in rows:
         if row.held is not None:
             kv.resume(row.held.states, row.slot, row.pos)
@@ -31,7 +31,7 @@ def resume(kv: Any, rows: Sequence[Row]) -> None:
 
 
 def hold(kv: Any, rows: Sequence[Row], most: int) -> None:
-    """Copy the states that branches still wait for, at most so many bytes; the other branches are to start over."""
+    """Copy the states that waiting branches will need, up to `most` bytes; the other branches start over."""
     waiting = [(host, fresh) for host in rows if (fresh := [b for b in host.branches if b.pos and b.held is None])]
     if not waiting:
         return
@@ -45,5 +45,5 @@ def hold(kv: Any, rows: Sequence[Row], most: int) -> None:
             continue
         for branch in fresh:
             branch.restart()
-        # They come first among the branches, as the shallowest: the slot is overwritten when they run on it.
+        # As the shallowest, they come first among the branches: running them overwrites the slot.
         host.branches.sort(key=lambda branch: branch.pos)

@@ -23,7 +23,7 @@ _PLAIN = operator.attrgetter("stop_ids", "stop", "top_logprobs", *(option.name f
 
 
 class Checks:
-    """The checks of one engine; parameters that were checked before are looked up."""
+    """The checks of one engine; parameters checked before are looked up."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class Checks:
         return ids
 
     def sampling(self, params: SamplingParams, prompt_tokens: int, prompt: Sequence[int] = ()) -> CheckedParams:
-        """The parameters as the scheduler takes them, whatever the seed.
+        """The parameters in the scheduler's form, regardless of the seed.
 
         Args:
             params: as the request has them.
-            prompt_tokens: how long its prompt is.
+            prompt_tokens: the length of its prompt.
             prompt: the prompt itself, for a limit on thoughts: it may have opened one.
 
         Raises:
@@ -152,7 +152,7 @@ class Checks:
     def _allowed(self, allowed: Any, limit: int) -> tuple[tuple[int, ...], ...] | None:
         if allowed is None:
             return None
-        if allowed is self._last_allowed[0]:  # the n choices of a request share them
+        if allowed is self._last_allowed[0]:  # a request's n choices share them
             sequences = self._last_allowed[1]
         else:
             sequences = self._sequences(allowed)
@@ -174,7 +174,7 @@ class Checks:
 
 
 def _as_bytes(ids: tuple[int, ...]) -> bytes:
-    """Sorts like the ids, and a hundred times faster where long sequences begin alike: no other thread runs then."""
+    """Sorts like the ids, but a hundred times faster when long sequences begin alike; sorting blocks other threads."""
     return np.array(ids, ">u4").tobytes()
 
 

@@ -1,4 +1,4 @@
-"""Who asked for what, and what goes back: completions when requests end, new tokens while they stream."""
+"""Tracks requests and what they get back: completions when they end, new tokens while they stream."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Delivery:
     """Requests from their submission to their completion.
 
     Args:
-        bank: gets adapter versions back when a request under them ends.
+        bank: releases an adapter version when a request under it ends.
         runner: parks the rows whose requests ask for it.
     """
 
@@ -34,13 +34,13 @@ class Delivery:
         self._bank, self._runner = bank, runner
         self.drafts = Drafts()
         self.speculating = 0
-        """Requests with `speculate` that wait or run."""
+        """Number of waiting or running requests with `speculate`."""
         self.tickets: dict[int, Ticket] = {}
         self._streams: dict[int, int] = {}  # how many tokens of a request have been reported
         self._deltas: list[Delta] = []
 
     def enter(self, request_id: int, request: Request, adapter: AdapterVersion, prompt_tokens: int) -> None:
-        """Take note of a request that was queued under an adapter version."""
+        """Record a request that was queued under an adapter version."""
         self.tickets[request_id] = Ticket(request, adapter, prompt_tokens)
         adapter.running += 1
         self.speculating += request.sampling.speculate > 0
@@ -60,12 +60,12 @@ class Delivery:
             self._bank.release(old)
 
     def deltas(self) -> list[Delta]:
-        """New tokens of requests that stream, since the last call; those of a request's last step included."""
+        """New tokens of streaming requests since the last call, including those of a request's last step."""
         deltas, self._deltas = self._deltas, []
         return deltas
 
     def leaving(self, finished: Iterable[Finished]) -> set[int]:
-        """The slots that `deliver` will park from, as they are after these ends."""
+        """The slots that `deliver` will park from after these requests end."""
         return {row.home for ids, row, _, _ in finished if any(self.tickets[i].request.park for i in ids.tolist())}
 
     def deliver(self, finished: Iterable[Finished], kv: Any, error: str | None = None) -> list[Completion]:
@@ -109,7 +109,7 @@ class Delivery:
         return completions
 
     def report(self, hosts: Iterable[Row]) -> None:
-        """Collects the new tokens of unfinished requests that stream."""
+        """Collects the new tokens of unfinished streaming requests."""
         if not self._streams:
             return
         for host in hosts:

@@ -1,15 +1,15 @@
-"""Speculation without a draft model: what a row may say next, taken from what was said before, and verified.
+"""Speculation without a draft model: a row's next tokens are guessed from earlier text, then verified.
 
-A draft is what an earlier answer of this engine went on with after the very same tokens, else after the same last
-`MATCH` tokens, there or earlier in the conversation itself. Under which adapter it was said does not matter: nothing of
-a draft is believed. It is fed together with the row's next token, and at each of its places the row draws as it always
-does, with the number of that place (`sampling.uniforms`). As long as the draw is the drafted token, the next place
-counts, too.
+A draft is the continuation in an earlier answer of this engine after exactly the same tokens, else after the same last
+`MATCH` tokens, there or earlier in the conversation itself. The adapter it was sampled under does not matter: nothing
+in a draft is trusted. It is fed together with the row's next token, and at each position the row draws as always, with
+that position's number (`sampling.uniforms`). As long as the draw equals the drafted token, the next position counts
+too.
 
 That is speculative sampling (Leviathan et al. 2023, arXiv 2211.17192, algorithm 1) for a draft that is certain of its
-token x: there x is accepted with probability p(x), and a rejected one is replaced by a draw from p without x. Drawing
-from p and comparing does just that, and needs no numbers of its own: a seed gives the same tokens with speculation and
-without, whatever the drafts are.
+token x: there x is accepted with probability p(x), and a rejected x is replaced by a draw from p without x. Drawing
+from p and comparing does exactly that, and needs no extra random numbers: a seed gives the same tokens with and without
+speculation, whatever the drafts are.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ LONGEST = 8
 """Most tokens of a draft."""
 MATCH = 3
 MOST = 1 << 15
-"""Places remembered; the oldest are forgotten first."""
+"""Positions remembered; the oldest are forgotten first."""
 _HISTORY = 512
 
 
 class Drafts:
-    """What was said after which tokens."""
+    """Continuations seen after given tokens."""
 
     def __init__(self, most: int = MOST) -> None:
         self._next: OrderedDict[int, tuple[int, ...]] = OrderedDict()
         self._most = most
         self.fed = self.taken = 0
-        """How many drafted tokens were fed, and how many of them were drawn and gone on from."""
+        """How many drafted tokens were fed, and how many of them were drawn and continued from."""
 
     def __len__(self) -> int:
         return len(self._next)
@@ -45,7 +45,7 @@ class Drafts:
         self._next.clear()
 
     def learn(self, prompt: tuple[int, ...], tokens: Sequence[int]) -> None:
-        """An answer has ended."""
+        """Learn from an answer that has ended."""
         history = [*prompt[-MATCH:], *tokens]
         whole = hash(prompt)
         for i, token in enumerate(tokens):
@@ -59,7 +59,7 @@ class Drafts:
             self._next.popitem(last=False)
 
     def after(self, prompt: tuple[int, ...], tokens: Sequence[int], most: int) -> tuple[int, ...]:
-        """What may come next, at most so many tokens; nothing when nothing is known."""
+        """A guess at the next tokens, at most `most`; empty when nothing is known."""
         key = hash(prompt)
         for token in tokens:
             key = hash((key, token))
@@ -69,7 +69,7 @@ class Drafts:
 
 
 def _repeated(history: Sequence[int]) -> tuple[int, ...]:
-    """What followed the last time that the end of a history occurred in it."""
+    """The tokens after the last earlier occurrence of a history's own ending."""
     ids = array("q", history)
     data, size = ids.tobytes(), ids.itemsize
     key, end = data[-size * MATCH :], len(data) - size
@@ -84,18 +84,18 @@ def _repeated(history: Sequence[int]) -> tuple[int, ...]:
 
 
 def wanted(row: Row) -> int:
-    """How many tokens a row may be fed ahead: as many as the boldest of its requests asks for."""
+    """How many tokens a row may be fed ahead: the most that any of its requests allows."""
     if not row.pos or len(row.pending) != 1:
         return 0
     return min(max(cohort.params.speculate for cohort in row.cohorts), LONGEST)
 
 
 def draft(rows: Sequence[Row], drafts: Drafts) -> None:
-    """Give rows drafts, all of one length so that they are fed together.
+    """Give rows drafts of equal length, so that they are fed together.
 
-    Rows that have none are fed something as well, unless they are prompts or have no room: a batch that is cut into
-    pieces costs more. Where what they are fed is what they draw, it counts like any draft. Nothing is fed ahead when
-    that would be more than half of it.
+    Rows without a draft are fed filler tokens, unless they are prompts or have no room: splitting the batch costs more.
+    If a filler token equals the draw, it counts like any draft. Nothing is fed ahead when more than half of it would be
+    filler.
     """
     found = {row: drafts.after(row.prompt, row.tokens, count) for row in rows if (count := wanted(row))}
     longest = max(map(len, found.values()), default=0)

@@ -13,7 +13,7 @@ from inference.forward import Logits
 
 
 def draw_all(rows: Sequence[Row], logits: Logits) -> dict[Row, Outcome]:
-    """Draw for every request of every row from logits (n, V); rows whose logits are not finite are left out."""
+    """Draw for every request of every row from logits (n, V); rows with non-finite logits are left out."""
     normalisers = log_normalisers(logits)
     finite = np.isfinite(normalisers)
     members = [(i, j, cohort) for i, row in enumerate(rows) if finite[i] for j, cohort in enumerate(row.cohorts)]
@@ -41,7 +41,7 @@ def draw_all(rows: Sequence[Row], logits: Logits) -> dict[Row, Outcome]:
 
 
 def _numbers(rows: Sequence[Row], members: Sequence[tuple[int, int, Cohort]]) -> list[np.ndarray]:
-    """The uniform number of every request of these cohorts, as an array (M,) each."""
+    """The uniform numbers of these cohorts' requests, one array (M,) per cohort."""
     sizes = [len(cohort.ids) for _, _, cohort in members]
     seeds = np.concatenate([cohort.seeds for _, _, cohort in members])
     positions = np.repeat(np.array([len(rows[i].tokens) for i, _, _ in members], dtype=np.uint64), sizes)
@@ -50,7 +50,7 @@ def _numbers(rows: Sequence[Row], members: Sequence[tuple[int, int, Cohort]]) ->
 
 
 def _draw_among(logits: Logits, cohort: Cohort, allowed: Sequence[int], number: np.ndarray) -> Draw:
-    """Draw among some tokens, sorted by id; logits (V,)."""
+    """Draw from the allowed tokens, which are sorted by id; logits (V,)."""
     ids = np.array(allowed, dtype=np.int64)
     bias = tuple((int(np.searchsorted(ids, t)), v) for t, v in cohort.params.logit_bias if t in ids)
     [drawn] = draw(logits[ids][None], replace(cohort.params, logit_bias=bias), [number])

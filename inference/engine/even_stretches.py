@@ -1,7 +1,7 @@
-"""Feeding without padding, for models with recurrent states: a padding token would enter them.
+"""Feeding without padding, for models with recurrent states, which padding tokens would corrupt.
 
-Rows are fed in stretches: as many tokens each as the shortest of a batch still has, then those that have more. Nothing
-depends on a model's own masks and lengths, and every token is computed once.
+Rows are fed in stretches: each row gets as many tokens as the shortest of the batch has left, then the longer rows
+continue. Nothing depends on a model's own masks and lengths, and every token is computed once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Fed(Protocol):
-    """What feeding needs to know of a row."""
+    """What feeding needs to know about a row."""
 
     adapter: Any
     slot: int
@@ -25,11 +25,11 @@ class Fed(Protocol):
 
 R = TypeVar("R", bound=Fed)
 Run = Callable[..., Any]
-"""`Forward`, or what is called like it and gives logits of another kind."""
+"""`Forward`, or a function with its signature that returns another kind of logits."""
 
 
 def even_stretches(run: Run, kv: Any, rows: Sequence[R], most: int) -> Iterator[tuple[Sequence[R], Any]]:
-    """Feed each row's pending tokens, at most `most` in one pass; yields rows that are done, with their logits (n, V).
+    """Feed each row's pending tokens, at most `most` in one pass; yields finished rows with their logits (n, V).
 
     rows occupy consecutive slots in order.
     """
@@ -59,7 +59,7 @@ def even_stretches(run: Run, kv: Any, rows: Sequence[R], most: int) -> Iterator[
 
 
 def _batches(rows: Sequence[Fed], fed: dict[int, int]) -> list[list[int]]:
-    """Neighbours to feed together: rows at their beginning apart from others, single tokens apart from prompts."""
+    """Neighbours to feed together: fresh rows separate from others, single tokens separate from prompts."""
 
     def kind(item: tuple[int, int]) -> tuple[int, bool, bool]:
         order, i = item

@@ -1,4 +1,4 @@
-"""Scores of given tokens: the part of the engine that samples nothing."""
+"""Scoring given tokens: the part of the engine that samples nothing."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ class ExactEvaluation:
     def prompt_logprobs(
         self, prompt: Sequence[int], adapter: str | None = None, *, top: int = 0
     ) -> Generator[PromptPart, None, None]:
-        """Raw log-probabilities of a prompt's tokens from the second on, in parts; read it in the engine's thread.
+        """Raw log-probabilities of a prompt's tokens from the second on, in parts; iterate in the engine's thread.
 
-        It keeps to the adapter's version of now. Raises ValueError as `submit` does.
+        It stays with the adapter version current at the call. Raises ValueError as `submit` does.
         """
         self._check_open()
         version, bank = self._bank.find(adapter), self._bank
         ids = self._prompt(prompt, version)
 
         def parts() -> Generator[PromptPart, None, None]:
-            version.running += 1  # from the first part on, so that a reading that never began holds nothing
+            version.running += 1  # from the first part on: a reading that never starts holds nothing
             try:
                 yield from read_prompt(self._runner, ids, version, top)
             finally:
@@ -74,7 +74,7 @@ class ExactEvaluation:
         return parts()
 
     def next_logits(self, prompts: Sequence[Sequence[int]], adapter: str | None = None) -> Logits:
-        """Raw logits (n, V), float32, of the token after each prompt. May hold NaN: a canary for a new adapter."""
+        """Raw float32 logits (n, V) of the token after each prompt. May hold NaN: a canary for a new adapter."""
         self._check_open()
         version = self._bank.find(adapter)
         checked = [self._prompt(prompt, version) for prompt in prompts]
@@ -88,7 +88,7 @@ class ExactEvaluation:
         if isinstance(prompt, tuple):
             try:
                 if self._scheduler.waits_for(adapter, prompt):
-                    return prompt  # checked when the request it will share a row with came
+                    return prompt  # checked when the request that it will share a row with was submitted
             except TypeError:
                 pass  # the check below explains the error
         return self._checks.prompt(prompt)

@@ -1,9 +1,9 @@
-"""A forward pass of all rows that has been submitted, and whose tokens the host has not looked at yet.
+"""A submitted forward pass of all rows, whose tokens the host has not read yet.
 
-With lookahead a second pass is submitted before the first has landed: rows are fed what the device has drawn for them
-(`guessing`), and when the first has landed, `Flight.confirm` keeps what was right. A row that ended, went to another
-adapter version, or drew another token has no part in the second pass then. Its keys and values are overwritten by the
-row's next token, and recurrent states are put back.
+With lookahead a second pass is submitted before the first has landed: rows are fed the tokens that the device drew for
+them (`guessing`), and once the first has landed, `Flight.confirm` keeps the correct ones. A row that ended, moved to
+another adapter version, or drew another token drops out of the second pass. Its keys and values are overwritten by the
+row's next token, and recurrent states are restored.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from inference.types import Lookahead
 
 
 def on_host(array: mx.array) -> npt.NDArray[Any]:
-    """An array of the device, once it is there: the only place where a step waits for the device."""
+    """A device array on the host: the only place where a step waits for the device."""
     return np.asarray(array)
 
 
 def looks_ahead(setting: Lookahead, forward: Forward) -> bool:
-    """What a setting comes to for a way to run a model, on this device. ValueError for other settings."""
+    """Whether a setting enables lookahead for this forward pass on this device. ValueError for unknown settings."""
     if setting not in get_args(Lookahead):
         raise ValueError(f"lookahead must be one of {', '.join(get_args(Lookahead))}; got {setting!r}")
     on = setting == "on" or (setting == "auto" and mx.default_device().type == mx.DeviceType.gpu)
@@ -39,12 +39,12 @@ def looks_ahead(setting: Lookahead, forward: Forward) -> bool:
 
 @dataclass(slots=True, eq=False)
 class InFlightRow:
-    """What a pass feeds to one slot.
+    """The input of a pass for one slot.
 
     Attributes:
-        row: whose it is; None when what comes out is of no use any more.
-        source: which token of the pass before is fed, as an index into its draws; -1 where the host knows `pending`.
-        drawn: how many tokens the row will have when the next is drawn.
+        row: the row it belongs to; None if its result is no longer needed.
+        source: which token of the previous pass is fed, as an index into its draws; -1 if the host knows `pending`.
+        drawn: how many tokens the row will have when its next one is drawn.
     """
 
     row: Row | None
@@ -58,7 +58,7 @@ class InFlightRow:
 
 
 class Submission:
-    """A forward pass that does not wait, over tokens of which the device may hold some."""
+    """A non-blocking forward pass over tokens, some of which may still be on the device."""
 
     def __init__(self, forward: Forward, before: Flight | None) -> None:
         self._forward = forward
@@ -66,7 +66,7 @@ class Submission:
         self._sources: dict[int, int] = {}
 
     def take(self, members: Iterable[InFlightRow]) -> None:
-        """Set which slots are fed a token that is still on the device, and which one."""
+        """Set which slots are fed a token still on the device, and which token."""
         self._sources = {member.slot: member.source for member in members if member.source >= 0}
 
     def __call__(
@@ -80,7 +80,7 @@ class Submission:
         *,
         head: bool = True,
     ) -> mx.array:
-        """As `Forward`; the logits are still being computed."""
+        """Like `Forward`, but the logits are still being computed."""
         fed: Any = tokens
         sources = [self._sources.get(slot, -1) for slot in range(low, low + len(tokens))]
         if self._drawn is not None and max(sources) >= 0:
@@ -96,7 +96,7 @@ class Flight:
 
     Args:
         rows: the rows, in the order of their slots.
-        places: which draw of the pass before is the next token of a row, for rows that have not landed.
+        places: for rows that have not landed, which draw of the previous pass is their next token.
         kv: the KV cache, before the rows are fed.
     """
 
@@ -107,7 +107,7 @@ class Flight:
         self._tokens: list[int] = []
 
     def add(self, members: Sequence[InFlightRow], logits: mx.array) -> None:
-        """A batch of rows is being fed; logits (n, V) will be there."""
+        """Add a batch of rows being fed; its logits (n, V) may still be pending."""
         cohorts = [cast(Row, member.row).cohorts[0] for member in members]
         seeds = np.array([cohort.seeds[0] for cohort in cohorts], dtype=np.uint64)
         positions = np.array([member.drawn for member in members], dtype=np.uint64)
@@ -116,7 +116,7 @@ class Flight:
         self._batches.append((members, logits, guessed))
 
     def drawn(self) -> mx.array:
-        """What the device drew for each member, in the order they were fed: (m,)."""
+        """The device's draw for each member, in the order they were fed: (m,)."""
         guessed = [batch[2] for batch in self._batches]
         return guessed[0] if len(guessed) == 1 else mx.concatenate(guessed)
 
@@ -127,7 +127,7 @@ class Flight:
         return {member.row: i for i, member in enumerate(order) if member.row is not None}
 
     def keep(self, rows: Iterable[Row]) -> list[Row]:
-        """Let go of rows that have ended or gone to another adapter version since; the others are returned."""
+        """Drop rows that have since ended or moved to another adapter version; returns the others."""
         running = set(rows)
         stale = []
         for member in self.members:
@@ -139,7 +139,7 @@ class Flight:
         return [member.row for member in self.members if member.row is not None]
 
     def land(self) -> dict[Row, Outcome]:
-        """Wait for the logits, and draw for every request of the rows in it; not for rows with bad logits."""
+        """Wait for the logits, and draw for every request of its rows, except rows with bad logits."""
         outcomes: dict[Row, Outcome] = {}
         for members, logits, guessed in self._batches:
             values = on_host(logits)
@@ -151,12 +151,12 @@ class Flight:
         return outcomes
 
     def confirm(self, before: Flight, rows: Sequence[Row], parked: Set[int] = frozenset()) -> bool:
-        """Keep the members that what has landed bears out; whether there are any.
+        """Keep the members confirmed by the landed pass; returns whether there are any.
 
         Args:
-            before: the pass that the guessed tokens came from, landed.
-            rows: the rows that go on.
-            parked: slots that are needed as they are without this pass, if they hold states.
+            before: the landed pass that the guessed tokens came from.
+            rows: the rows that continue.
+            parked: slots that must stay as they were before this pass, if they hold states.
         """
         by_slot = {row.slot: row for row in rows}
         stale = []
@@ -172,17 +172,17 @@ class Flight:
         return len(stale) < len(self.members)
 
     def launched(self) -> None:
-        """The rows in it count what is being fed to them as on its way."""
+        """Mark the tokens being fed as in flight in their rows."""
         for member in self.members:
             if member.row is not None:
                 member.row.flying = len(member.row.pending)
 
     def _right(self, member: InFlightRow, row: Row, before: Flight) -> bool:
-        """Whether a row that has a slot now would be fed what its slot was fed."""
+        """Whether a row would now be fed exactly what its slot was fed."""
         if member.source < 0:
             return row is member.row
         if self._mark is not None and any(branch.pos and branch.held is None for branch in row.branches):
-            return False  # they need the states that are there before the row goes on
+            return False  # they need the states from before the row continues
         fed = before._tokens[member.source]
         return row.adapter is member.adapter and row.pos == member.pos and tuple(row.pending) == (fed,)
 

@@ -1,8 +1,8 @@
-"""The next tokens as the device draws them, before the host has seen a logit.
+"""The next tokens as drawn by the device, before the host has seen a logit.
 
-The same distributions and the same uniform numbers as in `sampling`, in the precision of the device. What is drawn here
-is only fed: the host draws again from the same logits, and where the two differ its token counts. That happens when the
-number lies within rounding of a boundary, and when something that only the host knows decides.
+Uses the same distributions and uniform numbers as `sampling`, in the device's precision. These draws are only fed: the
+host draws again from the same logits, and if the two differ, the host's token counts. They differ when the number lies
+within rounding of a boundary, or when something known only to the host decides.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from inference.engine.sampling import CheckedParams, is_filtered, is_greedy
 
 
 def guessable(params: CheckedParams) -> bool:
-    """Whether the logits and numbers decide: answers that have to follow something are drawn by the host alone.
+    """Whether logits and numbers alone decide: constrained answers are drawn only by the host.
 
-    Those that speculate go ahead in a way of their own.
+    Speculating requests look ahead in their own way.
     """
     return params.allowed is params.guide is None and not params.logit_bias and not params.speculate
 
 
 def guess(logits: mx.array, params: Sequence[CheckedParams], numbers: npt.NDArray[np.float64]) -> mx.array:
-    """Draw a token from each row of logits (n, V), lazily: (n,) int32, ids of the vocabulary whatever the logits are.
+    """Draw a token from each row of logits (n, V), lazily: (n,) int32, always valid ids whatever the logits.
 
     Args:
         logits: float32.
-        params: of each row.
+        params: each row's.
         numbers: (n,) uniform.
     """
     best = mx.argmax(logits, axis=-1).astype(mx.int32)
@@ -56,7 +56,7 @@ def _threshold(weights: mx.array, params: Sequence[CheckedParams]) -> mx.array:
     if any(p.top_p < 1.0 for p in params):
         below = mx.cumsum(ordered, axis=-1)
         total = mx.take_along_axis(below, mx.maximum(count, 1) - 1, axis=-1)
-        # A nucleus of everything is everything, whatever rounding makes of the sum.
+        # top_p = 1 keeps everything, however the sum rounds.
         top_p = _column([p.top_p if p.top_p < 1.0 else 2.0 for p in params])
         count = mx.minimum(count, (below < top_p * total).sum(axis=-1, keepdims=True) + 1)
     return mx.take_along_axis(ordered, mx.maximum(count, 1) - 1, axis=-1)

@@ -1,6 +1,6 @@
-"""Feed rows to the model: padded batches over the KV cache, the head on last positions only, shared beginnings once.
+"""Feed rows to the model: padded batches over the KV cache, the head on last positions only, shared prefixes once.
 
-`inference.forward.choose_forward` says how the model is run.
+`inference.forward.choose_forward` decides how the model is run.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from inference.engine.prefix_cache import MIN_PREFIX, PrefixCache, clusters
 from inference.forward import choose_forward
 
 DIGESTS = 64
-"""Of so many adapter versions the last prompt is remembered."""
+"""The number of adapter versions whose last prompt is remembered."""
 
 
 class FeedRow(Fed, Protocol):
-    """What a row's beginning needs besides."""
+    """What prefix sharing needs in addition."""
 
     prompt: tuple[int, ...]
     home: int
@@ -29,7 +29,7 @@ class FeedRow(Fed, Protocol):
 
 
 class ModelRunner:
-    """A model, its adapters and its cache of shared beginnings; stateless as to who is being served."""
+    """A model, its adapters and its cache of shared prefixes; holds no state about requests."""
 
     def __init__(self, model: nn.Module, bank: AdapterBank, *, prefill_tokens: int, prefix_cache_bytes: int) -> None:
         self.forward = choose_forward(model, bank)
@@ -51,8 +51,8 @@ class ModelRunner:
     def feed(self, kv: Any, rows: Sequence[R], run: Run | None = None) -> Iterator[tuple[Sequence[R], Any]]:
         """Feed each row's pending tokens; yields batches of rows with the logits (n, V) after their last token.
 
-        rows occupy consecutive slots in order. `pos` and `pending` are left for the caller to advance. `run` makes the
-        forward passes in place of `forward`. Rows with drafts, all as long, get logits (n, 1 + length, V).
+        rows occupy consecutive slots in order. The caller advances `pos` and `pending`. `run` replaces `forward` for
+        the forward passes. Rows with drafts, all of the same length, get logits (n, 1 + length, V).
         """
         run = run or self.forward
         if not self.forward.pads:
@@ -65,7 +65,7 @@ class ModelRunner:
                 continue
             width = max(len(row.pending) for row in batch)
             for start in range(0, max(width - self.prefill_tokens, 0), self.prefill_tokens):
-                # Only a batch of one can be this wide: feed all but the last stretch without a head.
+                # Only a batch of one can be this wide: feed all but the last stretch without the head.
                 _feed_silently(run, kv, batch[0], start, start + self.prefill_tokens)
             done = (width - 1) // self.prefill_tokens * self.prefill_tokens if len(batch) == 1 else 0
             tokens = np.zeros((len(batch), width - done), dtype=np.int32)
@@ -78,10 +78,10 @@ class ModelRunner:
             yield batch, logits
 
     def warm(self, kv: Any, rows: Sequence[FeedRow], run: Run | None = None) -> None:
-        """Give new rows the keys and values of beginnings they share with each other, or with earlier prompts.
+        """Give new rows the keys and values of prefixes shared with each other or with earlier prompts.
 
-        Sets `pos`, `pending` and `cached` of each row. A beginning shared by two prompts is computed once and kept;
-        with a cache of 0 bytes every prompt is computed in full.
+        Sets `pos`, `pending` and `cached` of each row. A prefix shared by two prompts is computed once and kept; with a
+        cache of 0 bytes every prompt is computed in full.
         """
         if not self.forward.batches or not self.prefixes.max_bytes:
             return
@@ -91,18 +91,18 @@ class ModelRunner:
         for digest, members in by_digest.items():
             prompts = [row.prompt for row in members]
             recent = self._recent.get(digest)
-            # The last prompt of the round before counts as a neighbour: one prompt a round still finds its beginning.
+            # The last prompt of the previous round counts as a neighbour: even one prompt a round finds its prefix.
             for indices, shared in clusters(prompts if recent is None else [*prompts, recent]):
                 cluster = [members[i] for i in indices if i < len(members)]
                 if cluster:
                     self._warm_cluster(kv, digest, cluster, shared if len(indices) > 1 else 0, run or self.forward)
             self._recent.pop(digest, None)
             self._recent[digest] = prompts[-1]
-            if len(self._recent) > DIGESTS:  # of versions that are long gone
+            if len(self._recent) > DIGESTS:  # of long-gone versions
                 del self._recent[next(iter(self._recent))]
 
     def park(self, kv: Any, row: FeedRow, tokens: Sequence[int]) -> None:
-        """Keep the keys and values of a row that has just ended; `tokens` are those whose keys and values are there."""
+        """Keep the keys and values of a row that has just ended; `tokens` are the tokens they belong to."""
         if self.forward.batches and self.prefixes.max_bytes and len(tokens) >= MIN_PREFIX:
             self.prefixes.put(row.adapter.digest, tokens, kv.snapshot(row.home, len(tokens)))
 
@@ -135,7 +135,7 @@ class ModelRunner:
             kv.restore(entries[key].snapshot, [row.slot for row in members], length)
 
     def _batches(self, rows: Sequence[R]) -> Iterator[Sequence[R]]:
-        """Consecutive rows to feed together: single tokens apart from prompts, at most half of a batch padding."""
+        """Consecutive rows to feed together: single tokens separate from prompts, at most half of a batch padding."""
         start, total, width = 0, 0, 0
         for i, row in enumerate(rows):
             n = len(row.pending) + len(row.draft)
@@ -152,6 +152,6 @@ class ModelRunner:
 
 
 def _feed_silently(run: Run, kv: Any, row: Fed, start: int, stop: int) -> None:
-    """Store keys and values of some pending tokens; no logits."""
+    """Store keys and values of some pending tokens, without logits."""
     tokens = np.asarray([row.pending[start:stop]], dtype=np.int32)
     run(kv, row.slot, [row.pos + start], tokens, [row.adapter], [stop - start - 1], head=False)

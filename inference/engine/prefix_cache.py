@@ -1,9 +1,9 @@
-"""Keys and values of prompt beginnings: rules that many prompts share, conversations that will continue.
+"""Keys and values of prompt prefixes: rules shared by many prompts, conversations that will continue.
 
 An entry is found by exact comparison of token ids under the same adapter digest (an adapter changes keys and values, so
-entries never cross over), and any part of an entry from its start can be used; of a model with recurrent states only
-whole entries, since there is no state for the places in between. An index of chained block hashes says which entries
-are worth comparing; it never decides. The least recently used are dropped beyond the byte budget.
+entries never cross over), and any prefix of an entry can be used; with recurrent states only whole entries can, since
+no states are stored for positions in between. An index of chained block hashes only suggests which entries to compare.
+Beyond the byte budget, the least recently used are dropped.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-MIN_PREFIX = 16  # shorter beginnings cost less to compute than to keep; also the size of an index block
-_COMPARED = 8  # of the entries that agree in their last indexed block
+MIN_PREFIX = 16  # shorter prefixes cost less to compute than to keep; also the size of an index block
+_COMPARED = 8  # most entries compared that agree in their last indexed block
 
 Key = tuple[str, tuple[int, ...]]
 
 
 @dataclass(slots=True)
 class Entry:
-    """A stored beginning: its tokens (P,) and what each layer made of them."""
+    """A stored prefix: its tokens (P,) and each layer's keys, values or states."""
 
     tokens: npt.NDArray[np.int64]
     snapshot: Any
@@ -32,11 +32,11 @@ class Entry:
 
 
 class PrefixCache:
-    """Stored beginnings, by adapter digest.
+    """Stored prefixes, by adapter digest.
 
     Args:
         max_bytes: most bytes of keys, values and states.
-        whole: entries can only be used whole; those that others extend are then kept, too.
+        whole: entries can only be used whole; entries that others extend are then kept too.
     """
 
     def __init__(self, max_bytes: int, *, whole: bool = False) -> None:
@@ -51,7 +51,7 @@ class PrefixCache:
         return len(self._entries)
 
     def longest(self, digest: str, prompt: Sequence[int]) -> tuple[Entry | None, int]:
-        """The entry that has the longest beginning of the prompt, and its length; (None, 0) below MIN_PREFIX.
+        """The entry with the longest prefix of the prompt, and its length; (None, 0) below MIN_PREFIX.
 
         At least the prompt's last token is left out, because its logits are needed.
         """
@@ -69,7 +69,7 @@ class PrefixCache:
         return self._entries[best_key], best
 
     def put(self, digest: str, tokens: Sequence[int], snapshot: Any) -> Entry:
-        """Store a beginning; entries that it replaces are dropped, then the least recently used beyond the budget."""
+        """Store a prefix; drops the entries it replaces, then the least recently used beyond the budget."""
         key = (digest, tuple(tokens))
         nbytes = sum(array.nbytes for part in snapshot for array in part)
         entry = Entry(np.asarray(tokens, dtype=np.int64), snapshot, nbytes)
@@ -114,7 +114,7 @@ class PrefixCache:
 
 
 def _chain(digest: str, tokens: Sequence[int]) -> Iterator[int]:
-    """A hash of each beginning whose length is a multiple of MIN_PREFIX, shortest first."""
+    """A hash of each prefix whose length is a multiple of MIN_PREFIX, shortest first."""
     link = hash(digest)
     for end in range(MIN_PREFIX, len(tokens) + 1, MIN_PREFIX):
         link = hash((link, tuple(tokens[end - MIN_PREFIX : end])))
@@ -122,17 +122,17 @@ def _chain(digest: str, tokens: Sequence[int]) -> Iterator[int]:
 
 
 def common_prefix(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]) -> int:
-    """Length of the common beginning of two id arrays."""
+    """Length of the common prefix of two id arrays."""
     n = min(len(a), len(b))
     differ = np.flatnonzero(a[:n] != b[:n])
     return int(differ[0]) if len(differ) else n
 
 
 def clusters(prompts: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
-    """Group prompts that begin alike: (indices, length of their common beginning) for each group.
+    """Group prompts that begin alike: (indices, length of their common prefix) for each group.
 
-    In sorted order neighbours share the most. A group ends where going on would fall below MIN_PREFIX, or would give up
-    half of the beginning its members share.
+    In sorted order neighbours share the most. A group ends where the next prompt would shrink its common prefix below
+    MIN_PREFIX, or by more than half.
     """
     order = sorted(range(len(prompts)), key=lambda i: tuple(prompts[i]))
     arrays = {i: np.asarray(prompts[i], dtype=np.int64) for i in order}

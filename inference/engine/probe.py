@@ -1,4 +1,4 @@
-"""Adapters are tried out before they are served: weights may be finite, and products of them not."""
+"""Tries adapters out before they are served: finite weights can have non-finite products."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOKENS = 8
 
 
 class Probe:
-    """A second module tree over the model's arrays, so that a forward pass with an adapter may be made in any thread.
+    """A second module tree over the model's arrays, so that any thread can run a forward pass with an adapter.
 
     Args:
         model: the base model.
@@ -29,11 +29,11 @@ class Probe:
         self._lock = threading.Lock()
 
     def __call__(self, prepared: PreparedAdapter, vocab: int) -> None:
-        """One forward pass. AdapterError when a logit is not finite.
+        """Run one forward pass. AdapterError if a logit is not finite.
 
         Args:
             prepared: the adapter.
-            vocab: how many tokens there are.
+            vocab: the size of the vocabulary.
         """
         ids = np.random.default_rng(0).integers(0, min(vocab, 1000), (1, TOKENS), dtype=np.int32)
         with self._lock:

@@ -1,4 +1,4 @@
-"""The log-probabilities of a prompt's own tokens, stretch by stretch, so that other requests run in between."""
+"""The log-probabilities of a prompt's own tokens, in stretches, so that other requests run in between."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_LOGITS = 1 << 24  # numbers in the logits (L, V) of one stretch: 64 MiB
 
 
 class PromptPart(NamedTuple):
-    """Some tokens of a prompt: their raw log-probabilities, and the most likely (id, logprob) pairs at each place."""
+    """Some tokens of a prompt: their raw log-probabilities, and the likeliest (id, logprob) pairs at each position."""
 
     logprobs: list[float]
     tops: list[list[tuple[int, float]]]
@@ -24,9 +24,9 @@ class PromptPart(NamedTuple):
 def read_prompt(
     runner: ModelRunner, prompt: tuple[int, ...], adapter: AdapterVersion, top: int
 ) -> Iterator[PromptPart]:
-    """Parts that together are about all tokens but the first, which nothing stands before.
+    """Parts that together cover all tokens but the first, which has no predecessor.
 
-    Kept beginnings are not used: they hold keys and values, and no logits.
+    Cached prefixes are not used: they hold keys and values, but no logits.
 
     Raises:
         FloatingPointError: the model's logits are not finite.

@@ -1,4 +1,4 @@
-"""How weights become the current version of a name: checked, tried out, numbered, installed."""
+"""Makes weights the current version of a name: checks them, tries them out, numbers and installs them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Publisher:
         *,
         monotone: bool,
     ) -> tuple[AdapterVersion, AdapterVersion | None]:
-        """The name's new version, and the one it replaces; that is None when there was none, or nothing changed.
+        """The name's new version, and the one it replaces; the latter is None if there was none, or nothing changed.
 
         Arguments and errors as for `Engine.publish`.
         """

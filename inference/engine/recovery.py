@@ -1,4 +1,4 @@
-"""After an exception in a forward pass: which rows are at fault."""
+"""Finds the rows at fault after an exception in a forward pass."""
 
 from __future__ import annotations
 

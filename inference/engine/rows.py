@@ -1,4 +1,4 @@
-"""Rows: sequences being generated, the requests that share them, and what one step's draws make of them."""
+"""Rows: sequences being generated, the requests that share them, and how one step's draws split them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Says = Callable[[Sequence[int], tuple[str, ...]], bool]
 
 @dataclass(slots=True)
 class Cohort:
-    """Requests of one row with the same parameters, and the log-probabilities under the distribution they drew from."""
+    """Requests of one row with the same parameters, and their log-probabilities under the sampling distribution."""
 
     params: CheckedParams
     ids: npt.NDArray[np.int64]
@@ -32,23 +32,23 @@ class Cohort:
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """A sequence being generated: tokens and raw logprobs so far, who shares it, and where its keys and values are.
+    """A sequence being generated: its tokens and raw logprobs so far, its requests, and its place in the KV cache.
 
     Attributes:
-        pos: entries of the slot that are valid.
-        pending: tokens to feed next, whose keys and values are not there yet.
+        pos: number of valid entries in the slot.
+        pending: tokens to feed next, whose keys and values are not stored yet.
         flying: how many of them are being fed by a pass that has not landed; see `flight`.
-        draft: what may come after `pending`, to be fed with it; see `drafts`.
-        guessed: how many tokens of the draft are its own; the others only make it as long as those of other rows.
+        draft: guessed continuation of `pending`, fed with it; see `drafts`.
+        guessed: how many tokens of the draft are real guesses; the rest pad it to the length of the other rows' drafts.
         branches: rows that wait on this slot, shallowest first; they have no slot of their own.
-        held: the recurrent states after `pos` tokens, while the slot's own have gone on; see `branch_states`.
+        held: the recurrent states after `pos` tokens, once the slot's own have moved on; see `branch_states`.
     """
 
     prompt: tuple[int, ...]
     adapter: Any  # hashable; rows never share or compare what is computed under different adapters
     cohorts: list[Cohort]
     reach: int  # most entries the slot can ever hold for this row
-    leader: int = -1  # the request that the prompt was computed for; the others of the row got it for free
+    leader: int = -1  # the request that the prompt was computed for; the row's others got it for free
     top_logprobs: int = 0
     cached: int = 0
     tokens: list[int] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Row:
     draft: Sequence[int] = ()
     guessed: int = 0
     slot: int = -1
-    home: int = -1  # where its keys and values lie when it has just ended
+    home: int = -1  # the slot of its keys and values when it has just ended
     switches: tuple[tuple[int, int], ...] = ()  # (index of a token, version that sampled those before it)
     branches: list[Row] = field(default_factory=list)
     held: Any = None
@@ -72,7 +72,7 @@ class Row:
 
     @property
     def next(self) -> int:
-        """How many entries the slot has when all that is known has been fed, and all that is in the air."""
+        """How many entries the slot will have once all pending and in-flight tokens are fed."""
         return self.pos + len(self.pending) + (self.flying > 0)
 
     def restart(self) -> None:
@@ -82,7 +82,7 @@ class Row:
 
 
 class Outcome(NamedTuple):
-    """What one step drew for a row: a draw (M,) for each of its cohorts, the row's logits (V,) and their logsumexp."""
+    """One step's result for a row: a draw (M,) for each of its cohorts, the row's logits (V,) and their logsumexp."""
 
     draws: list[Draw]
     logits: npt.NDArray[np.floating]
@@ -146,7 +146,7 @@ def split(row: Row, outcome: Outcome, says: Says) -> tuple[list[Finished], list[
             reason: FinishReason = "stop" if stopped else "length"
             finished.append(Finished(part.ids, ends[token], part.sampled_logprobs, reason))
     if len(by_token) == 1 and not ends:
-        # Nobody left: the row grows in place, without copying its history.
+        # No request left it: the row grows in place, without copying its history.
         ((token, row.cohorts),) = by_token.items()
         _append(row, token, outcome)
         return [], [row]
@@ -164,7 +164,7 @@ def _parts(tokens: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, npt.NDArra
 
 
 def _extended(row: Row, cohorts: list[Cohort], token: int, outcome: Outcome) -> Row:
-    """A row that continues `row` with one more token; it has no slot and no branches yet."""
+    """A row that continues `row` with one more token, without a slot or branches yet."""
     child = replace(
         row,
         cohorts=cohorts,

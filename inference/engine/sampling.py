@@ -1,12 +1,12 @@
 """Choose tokens from logits: vectorised numpy, keyed by (seed, position), every parameter a value and none a constant.
 
-The uniform number of a draw is a hash of the request's seed and the index of the generated token, so what a request
-gets does not depend on what is batched beside it, on its id, or on when it joined. A token is the inverse of the
-cumulative distribution, in order of token id, at that number; rounding noise in the logits therefore moves a choice
-only when the number lies within that noise of a boundary.
+The uniform number of a draw is a hash of the request's seed and the index of the generated token, so a request's tokens
+do not depend on the rest of the batch, on its id, or on when it joined. A token is the inverse of the cumulative
+distribution, in order of token id, at that number; rounding noise in the logits therefore moves a choice only when the
+number lies within that noise of a boundary.
 
-Filters work on the tempered distribution: min_p (relative to the most likely token) and top_k first, then top_p on what
-they left, renormalised; the order of vLLM and transformers.
+Filters work on the tempered distribution: min_p (relative to the most likely token) and top_k first, then top_p on the
+remainder, renormalised: the same order as in vLLM and transformers.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ FloatArray = npt.NDArray[np.floating]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedParams(SamplingParams):
-    """Parameters as the scheduler takes them: in range, hashable, without seed and report.
+    """Parameters in the scheduler's form: in range, hashable, without seed and reporting options.
 
     Requests of one row whose checked parameters are equal are drawn and ended alike.
 
     Attributes:
         max_tokens: the context limit included.
         allowed: sorted.
-        thought: `thinking_token_budget` for this prompt; None where there is no limit.
+        thought: `thinking_token_budget` for this prompt; None for no limit.
     """
 
     max_tokens: int
@@ -99,8 +99,8 @@ def draw(
 ) -> list[Draw]:
     """Draw from each row of logits (R, V); numbers[r] (M_r,) are row r's uniforms, params those of all rows or of each.
 
-    A row's distribution is worked out once, however many draws are taken from it, and rows are worked on together
-    whatever their parameters.
+    A row's distribution is computed once, however many draws it serves, and rows are processed together whatever their
+    parameters.
     """
     each = [params] * len(logits) if isinstance(params, SamplingParams) else params
     logits = _biased(logits, each)
@@ -127,7 +127,7 @@ def draw(
 
 
 def _rows(values: FloatArray, indices: Sequence[int]) -> FloatArray:
-    """Some rows of (R, V); no copy when it is all of them."""
+    """Some rows of (R, V); no copy if all are selected."""
     return values if len(indices) == len(values) else values[list(indices)]
 
 
@@ -148,7 +148,7 @@ def _draw_filtered(weights: FloatArray, params: SamplingParams, numbers: npt.NDA
 
 
 def _kept_ids(weights: FloatArray, params: SamplingParams) -> npt.NDArray[np.int64]:
-    """Token ids that min_p, top_k and top_p leave of unnormalised probabilities (V,) whose maximum is 1."""
+    """Token ids kept by min_p, top_k and top_p from unnormalised probabilities (V,) whose maximum is 1."""
     if params.top_k == 0 and params.top_p >= 1.0:
         return np.flatnonzero(weights >= params.min_p)
     size = weights.shape[0]
@@ -179,7 +179,7 @@ def _most_likely(weights: FloatArray, count: int) -> npt.NDArray[np.int64]:
 
 
 def _nucleus(descending: FloatArray, mass: float) -> int:
-    """How many leading weights it takes to reach the mass; at least one."""
+    """How many leading weights are needed to reach the mass; at least one."""
     reached = np.searchsorted(np.cumsum(descending, dtype=np.float64), mass)
     return min(int(reached) + 1, len(descending))
 

@@ -1,16 +1,16 @@
-"""Who runs where: pure host logic, no model and no arrays of weights.
+"""Assigns requests to rows and slots: pure host logic, no model and no weight arrays.
 
 A *row* is one sequence of tokens with its keys and values in one slot of the KV cache. Requests whose prompt and
 adapter are identical share a row, and keep sharing it for as long as they sample the same tokens: the row's logits are
-computed once, every request draws from them with its own seed, and then the row splits by token. The largest part goes
-on in place; each other part becomes a *branch*. Keys and values are only ever appended, so a branch needs nothing but
-"the first `pos` entries of that slot": while the rows are all in use it waits on its host, free of charge, and either
-moves to a row of its own by a copy, or takes over the host's slot when the host's own requests are done. The host hands
-over to the deepest branch first, since running a branch overwrites what lies beyond its own position. So no amount of
-splitting needs more rows than there are, and nothing that has started is ever thrown away.
+computed once, every request draws from them with its own seed, and then the row splits by token. The largest part
+continues in place; every other part becomes a *branch*. Keys and values are only ever appended, so a branch needs only
+"the first `pos` entries of that slot". While all rows are in use it waits on its host at no cost; later it either moves
+to its own row by a copy, or takes over the host's slot when the host's own requests are done. The host hands over to
+the deepest branch first, since running a branch overwrites everything beyond its own position. So no amount of
+splitting needs more rows than there are, and started work is never thrown away.
 
 One engine step is `plan` (branches that get rows, then new prompts; slots stay 0..n-1 without holes), the forward pass,
-and `advance` with what was drawn.
+and `advance` with the draws.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from inference.engine.waiting import Waiting
 
 
 class Plan(NamedTuple):
-    """What a forward pass needs first: slot copies (destination, source, entries), all read before any is written."""
+    """Preparation for a forward pass: slot copies (destination, source, entries), all read before any is written."""
 
     copies: list[tuple[int, int, int]]
     admitted: list[Row]
@@ -35,10 +35,10 @@ class Scheduler:
 
     Args:
         max_rows: most rows at once.
-        row_limit: from a number of entries to how many rows may hold that many each.
+        row_limit: function from a number of entries to how many rows may hold that many each.
         token_budget: most prompt tokens admitted per step; one prompt is always admitted.
         share: whether identical prompts share a row; the results are the same.
-        says: whether the text of some tokens contains one of some strings; needed for stop texts.
+        says: function that tells whether the text of some tokens contains one of some strings; needed for stop texts.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        """Whether a request waits or runs."""
+        """Whether any request is waiting or running."""
         return bool(self.rows or self._waiting)
 
     def waits_for(self, adapter: Hashable, prompt: tuple[int, ...]) -> bool:
-        """A request with this prompt and adapter is waiting, so the prompt has been checked already."""
+        """Whether a request with this prompt and adapter is waiting, which means the prompt has been checked."""
         return (adapter, prompt) in self._waiting
 
     def add(
@@ -85,7 +85,7 @@ class Scheduler:
         waiting.top_logprobs = max(waiting.top_logprobs, top_logprobs)
 
     def remove(self, ids: set[int]) -> list[Finished]:
-        """Take requests out, wherever they are, with what they have generated so far."""
+        """Remove requests, waiting or running, with the tokens generated so far."""
         ended: list[Finished] = []
         for key, waiting in list(self._waiting.items()):
             ended += [Finished(part.ids, waiting.row(), [], "aborted") for part in take(waiting.cohorts(), ids)[0]]
@@ -104,7 +104,7 @@ class Scheduler:
         return ended
 
     def plan(self) -> Plan:
-        """Give rows to branches that wait, then to new prompts; keep slots dense."""
+        """Give rows to waiting branches, then to new prompts; keep slots dense."""
         reach = max((row.reach for row in self.rows), default=0)
         free = self._capacity(reach) - len(self.rows)
         forks: list[tuple[Row, int]] = []
@@ -137,11 +137,11 @@ class Scheduler:
         for key in list(self._waiting):
             waiting = self._waiting[key]
             if getattr(waiting.adapter, "blocked", False):
-                continue  # published to take over when those before have finished
+                continue  # published to take over once earlier requests have finished
             row = waiting.row()
             wider = max(reach, row.reach)
             count = len(self.rows) + len(admitted) + 1
-            # An idle engine takes a prompt whatever its size; `submit` has made sure that it fits alone.
+            # An idle engine admits a prompt of any size; `submit` has checked that it fits alone.
             if count > self._capacity(wider) and count > 1:
                 break
             if admitted and tokens + len(row.prompt) > self.token_budget:
@@ -150,7 +150,7 @@ class Scheduler:
             reach = wider
             del self._waiting[key]
             admitted.append(row)
-        # Neighbours of similar length are fed together, so that little of a batch is padding.
+        # Sorted, so that neighbours of similar length are fed together with little padding.
         admitted.sort(key=lambda row: len(row.prompt))
         for slot, row in enumerate(admitted, start=len(self.rows)):
             row.slot = slot
@@ -158,7 +158,7 @@ class Scheduler:
         return admitted
 
     def advance(self, outcomes: Mapping[Row, Outcome]) -> list[Finished]:
-        """Extend rows by what was drawn for them; a row without an outcome stays as it is. The ended are returned."""
+        """Extend rows by their draws; a row without an outcome stays unchanged. Returns the requests that ended."""
         finished: list[Finished] = []
         survivors: list[Row] = []
         for row in self.rows:
@@ -182,9 +182,9 @@ class Scheduler:
         return finished
 
     def transfer(self, old: Hashable, new: Any, version: int) -> None:
-        """Continue under another adapter: running rows in mid-sequence, waiting ones from their start.
+        """Continue under another adapter: running rows mid-sequence, waiting ones from their start.
 
-        version: that of `old`, kept for the tokens that rows have by now.
+        version: the version of `old`, recorded for the tokens generated so far.
         """
         for host in self.rows:
             for row in (host, *host.branches):
@@ -192,7 +192,7 @@ class Scheduler:
                     row.adapter = new
                     if row.tokens:
                         row.switches = (*row.switches, (len(row.tokens), version))
-                    else:  # what it has of its prompt, such as a kept beginning, is of the old one
+                    else:  # its prefilled prompt, such as a cached prefix, belongs to the old one
                         row.restart()
                         row.cached = 0
         for waiting in self._waiting.values():

@@ -1,5 +1,6 @@
-"""Teacher-forced evaluation: what the model thinks of given tokens. It has a KV cache of its own, so running rows
-are untouched.
+"""Teacher-forced evaluation: how likely the model finds given tokens.
+
+It has its own KV cache, so running rows are untouched.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MAX_LOGITS = 1 << 25  # numbers in one (rows, L, V) block of logits: 128 MiB
 def next_logits(runner: ModelRunner, prompts: Sequence[Ids], adapter: AdapterVersion, max_rows: int) -> Logits:
     """Logits (n, V) after each prompt; equal prompts are computed once.
 
-    Kept prefixes are not used: what was computed before would change the last bits, and a canary compares all of them.
+    Cached prefixes are not used: earlier results would change the last bits, and a canary compares every bit.
     """
     distinct = sorted(set(prompts), key=lambda p: (len(p), p))
     results: dict[Ids, Logits] = {}
@@ -76,7 +77,7 @@ def _score_alone(
 def _prefill(
     runner: ModelRunner, kv: Any, prompts: Sequence[Ids], adapter: AdapterVersion, *, warm: bool = True
 ) -> Iterator[tuple[Row, Logits]]:
-    """Rows in slots 0..n-1 of the KV cache with their prompts fed, and the logits (V,) after each."""
+    """Feed prompts in slots 0..n-1 of the KV cache; yields the rows with the logits (V,) after each."""
     rows = [Row(p, adapter, [], len(p), pending=p, slot=slot) for slot, p in enumerate(prompts)]
     kv.reserve(len(rows), 0)
     if warm:

@@ -1,7 +1,7 @@
 """The engine's steps: rows for waiting requests, a forward pass, sampling, delivery of what has finished.
 
 A step is: apply aborts, give rows to branches and to waiting prompts, feed every row its next tokens, draw for every
-request, deliver what ended. With lookahead the feeding of a step comes before the drawing of the last (`flight`).
+request, deliver what ended. With lookahead, a step's feeding comes before the previous step's drawing (`flight`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from inference.forward import Logits, capacity_for
 from inference.types import Completion
 
 _ROOM_AHEAD = 32
-_HELD = 4  # the states of branches that wait may take so much less than keys and values
+_HELD = 4  # states of waiting branches may take max_kv_bytes / _HELD
 
 
 class Stepper:
@@ -34,13 +34,13 @@ class Stepper:
 
     Args:
         runner: feeds rows to the model.
-        delivery: knows who asked for what.
-        tokenizer: for stop texts; None for an engine without texts.
+        delivery: maps rows back to requests.
+        tokenizer: for stop texts; None for an engine that handles no text.
         max_rows: as for `Engine`.
         max_kv_bytes: as for `Engine`.
         admit_tokens: as for `Engine`.
         share_rows: as for `Engine`.
-        lookahead: submit the next pass before this one's tokens are known.
+        lookahead: whether to submit the next pass before this one's tokens are known.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Stepper:
                 outcomes.update(draw_all(batch, logits[:, 0] if drafted else logits))
                 if drafted:
                     deeper |= {row: own[1:] for row, own in zip(batch, logits)}
-        except Exception as error:  # whatever the model raised: find the rows at fault and continue with the others
+        except Exception as error:  # whatever the model raised, find the rows at fault and continue with the others
             return self._recover(error)
         self._failed_steps = 0
         done, finished = self._advance(rows, outcomes)
@@ -108,7 +108,7 @@ class Stepper:
         return done
 
     def _accept(self, deeper: dict[Row, Logits]) -> list[Completion]:
-        """Go on through the drafts of rows as far as these say what is drawn; logits (length, V) after each token."""
+        """Advance through the rows' drafts as far as they match the draws; logits (length, V) after each token."""
         done: list[Completion] = []
         depth = 0
         while going := [r for r in self.scheduler.rows if r in deeper and r.tokens[-1] == r.draft[depth]]:
@@ -123,7 +123,7 @@ class Stepper:
         return done
 
     def _step_ahead(self) -> list[Completion]:
-        """Let one pass land, after the next has been submitted."""
+        """Submit the next pass, then let the current one land."""
         error: Exception | None = None
         flight, following, outcomes = self._flight, None, dict[Row, Outcome]()
         self._flight = None
@@ -151,14 +151,14 @@ class Stepper:
         return done if error is None else done + self._recover(error)
 
     def _goes_on(self) -> bool:
-        """Whether the device can draw for all rows, and some will be fed what it draws."""
+        """Whether the device can draw for all rows, and some rows will be fed its draws."""
         rows = self.scheduler.rows
         if not all(guessable(cohort.params) for row in rows for cohort in row.cohorts):
             return False
         return any(len(row.tokens) + 1 < cohort.params.max_tokens for row in rows for cohort in row.cohorts)
 
     def _launch(self, before: Flight | None) -> Flight | None:
-        """Submit a pass over all rows; those of the pass before are fed what the device drew there."""
+        """Submit a pass over all rows; rows of the previous pass are fed the device's draws from it."""
         if before is not None:
             before.keep(self.scheduler.rows)
         plan = self.scheduler.plan()
@@ -175,9 +175,9 @@ class Stepper:
         return flight
 
     def _prepare(self, plan: Plan, run: Run | None = None) -> None:
-        """Room, copies, states and kept beginnings for the rows of a plan."""
+        """Room, copies, states and cached prefixes for the rows of a plan."""
         rows = self.scheduler.rows
-        # Room for some tokens more than this step needs: growing copies everything, so it should be rare.
+        # Room for a few tokens more than this step needs: growing copies everything, so it should be rare.
         ahead = max(min(row.reach, row.next + len(row.draft) + _ROOM_AHEAD) for row in rows)
         self.kv.reserve(len(rows), ahead)
         self.kv.copy(plan.copies)
@@ -187,7 +187,7 @@ class Stepper:
         self._runner.warm(self.kv, plan.admitted, run)
 
     def _advance(self, fed: Iterable[Row], outcomes: dict[Row, Outcome]) -> tuple[list[Completion], list[Finished]]:
-        """Extend rows by what was drawn for them, and end those whose logits are not finite."""
+        """Extend rows by their draws, and end those whose logits are not finite."""
         failed: list[Completion] = []
         for row in [row for row in fed if row not in outcomes]:
             failed += self._fail(row, "the model's logits are not finite")
@@ -214,7 +214,7 @@ class Stepper:
         return done
 
     def _says(self, tokens: Sequence[int], stop: tuple[str, ...]) -> bool:
-        """Whether the end of the text contains a stop text; every token writes at least one byte of it."""
+        """Whether the end of the text contains a stop text; every token contributes at least one byte."""
         longest = max(len(text.encode("utf-8", "surrogatepass")) for text in stop)
         ending = self._tokenizer.decode(list(tokens[-longest - 8 :]))
         return any(text in ending for text in stop)
@@ -227,7 +227,7 @@ class Stepper:
         return self._delivery.deliver(finished, self.kv, error)
 
     def _fail(self, row: Row, error: str) -> list[Completion]:
-        """End a row's requests; what waits on its slot is computed afresh, in a clean slot."""
+        """End a row's requests; branches waiting on its slot are recomputed in a clean slot."""
         for branch in row.branches:
             branch.restart()
         self.kv.scrub(row.slot)
@@ -236,7 +236,7 @@ class Stepper:
     def _recover(self, error: Exception) -> list[Completion]:
         """After an exception in a forward pass: rows that fail alone end with the error, the others start over.
 
-        Keys and values may be half written, so all are forgotten; tokens are not. When no row fails alone twice running
+        Keys and values may be half written, so all are forgotten; tokens are not. If twice in a row no row fails alone
         (memory may be short), all are ended, so that the engine never spins.
         """
         self._failed_steps += 1

@@ -1,8 +1,8 @@
-"""Which version of each adapter name was published last, also for the last `MOST` names that were taken away.
+"""The last published version of each adapter name, including the last `MOST` unpublished names.
 
-A publication may arrive late or twice: a client gave up waiting, a connection broke after the last byte. What it
-carries must then not win over what came after it: a publisher that asks `check` first never goes back to an older
-version, and repeats the last one only with the same weights. Who does not ask may put any version.
+A publication may arrive late or twice: a client gave up waiting, a connection broke after the last byte. Such a
+publication must not override a later one: a publisher that calls `check` first never goes back to an older version, and
+repeats the last one only with the same weights. Without `check`, any version may be put.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class VersionLedger:
         self._most = most
 
     def next(self, name: str) -> int:
-        """The number of a version that is given none."""
+        """The number for a version without one."""
         last = self._last.get(name)
         return 1 if last is None else last.version + 1
 
     def check(self, name: str, version: int, digest: str) -> None:
-        """VersionConflict for a version that must not become current."""
+        """VersionConflict if this version must not become current."""
         last = self._last.get(name)
         if last is None or version > last.version:
             return
@@ -58,12 +58,12 @@ class VersionLedger:
         raise VersionConflict(f"version {version} of {name!r} {why}; give new weights a version above {last.version}")
 
     def put(self, name: str, version: int, digest: str) -> None:
-        """This version has become current."""
-        self._last.pop(name, None)  # to the end: the order is that of the last change
+        """Record that this version has become current."""
+        self._last.pop(name, None)  # to the end: ordered by last change
         self._last[name] = LastVersion(version, digest)
 
     def drop(self, name: str, *, for_good: bool = True) -> None:
-        """The name was unpublished. for_good: off, `check` lets the same version come back."""
+        """Record that the name was unpublished. for_good: if False, `check` lets the same version come back."""
         if (last := self._last.pop(name, None)) is not None:
             self._last[name] = replace(last, published=False, gone=for_good)
         unpublished = [other for other, last in self._last.items() if not last.published]

@@ -1,4 +1,4 @@
-"""Requests that wait for a row; those with the same prompt and adapter wait as one."""
+"""Requests waiting for a row; those with the same prompt and adapter wait as one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Waiting:
     top_logprobs: int = 0
 
     def cohorts(self) -> list[Cohort]:
-        """The requests, one cohort for each of the parameters."""
+        """The requests, one cohort per set of parameters."""
         return [
             Cohort(
                 params,
@@ -33,7 +33,7 @@ class Waiting:
         ]
 
     def row(self) -> Row:
-        """The row they begin as; it has no slot yet."""
+        """Their initial row; it has no slot yet."""
         reach = len(self.prompt) + max(params.max_tokens for params in self.members)
         leader = min(request_id for members in self.members.values() for request_id, _ in members)
         return Row(self.prompt, self.adapter, self.cohorts(), reach, leader, self.top_logprobs, pending=self.prompt)

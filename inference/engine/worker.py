@@ -1,8 +1,7 @@
-"""An engine in a thread of its own, which alone touches MLX; and the same for asyncio.
+"""An engine in its own thread, the only one that touches MLX; and the same for asyncio.
 
-The thread takes commands between steps and sleeps while it is idle. The events of a step are handed over once a step,
-not once a token. `AsyncEngine` gives coroutines: a request is an asynchronous iterator, and
-leaving the iterator aborts the request.
+The thread takes commands between steps and sleeps while idle. Events are handed over once per step, not once per token.
+`AsyncEngine` offers coroutines: a request is an asynchronous iterator, and leaving the iterator aborts the request.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from inference.types import Completion, Delta, InferenceError, Request, UnknownR
 T = TypeVar("T")
 Event = Delta | Completion
 Sink = Callable[[list[tuple[int, Event]]], None]
-"""Takes the events of a step: (request id, event), in order. Called in the engine's thread."""
+"""Receives a step's events in order, as (request id, event). Called in the engine's thread."""
 
 logger = logging.getLogger(__name__)
 
 
 class Worker:
-    """Runs an engine in a thread. `start` makes it there; `close` ends it and frees MLX's streams.
+    """Runs an engine in a thread. `start` creates it there; `close` ends it and frees MLX's streams.
 
     Args:
         make_engine: called once, in the thread.
-        sink: takes every step's events.
+        sink: receives every step's events.
     """
 
     def __init__(self, make_engine: Callable[[], Engine], sink: Sink) -> None:
@@ -40,23 +39,23 @@ class Worker:
         self._commands: queue.SimpleQueue[tuple[Future[Any], Callable[[Engine], Any]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self.ready: Future[None] = Future()
-        """Done when requests can be taken; failed with what making the engine raised."""
+        """Done when requests can be accepted; fails with any exception from creating the engine."""
         self._closing = self._over = False
         self.paused = False
         self.busy = False
         self.last_step = time.monotonic()
         self.steps = 0
         self.path: str | None = None
-        """How the engine runs its model, once it is there: `Engine.path`."""
+        """`Engine.path`, once the engine exists: how it runs its model."""
         self.lookahead: bool | None = None
         """`Engine.lookahead`, likewise."""
 
     def start(self) -> None:
-        """Begin making the engine. `ready` says when it is there."""
+        """Start creating the engine. `ready` tells when it exists."""
         self._thread.start()
 
     def call(self, function: Callable[[Engine], T]) -> Future[T]:
-        """Run a function of the engine in its thread, between steps. InferenceError when there is no such thread."""
+        """Run a function of the engine in its thread, between steps. InferenceError if that thread is not running."""
         if self._closing or self._over:
             raise InferenceError(self._why_closed())
         future: Future[T] = Future()
@@ -66,7 +65,7 @@ class Worker:
         return future
 
     def healthy(self, patience: float = 5.0) -> bool:
-        """Whether tokens flow or the engine is idle. False before the engine is there."""
+        """Whether tokens flow or the engine is idle. False before the engine exists."""
         if not self._thread.is_alive() or not self.ready.done() or self.ready.exception() is not None:
             return False
         waits = not self._commands.empty() or (self.busy and not self.paused)
@@ -85,7 +84,7 @@ class Worker:
             self.call(lambda engine: None)  # wakes the thread
 
     def close(self, timeout: float | None = 30.0) -> None:
-        """End the thread after its current step; unfinished requests are abandoned."""
+        """End the thread after its current step, abandoning unfinished requests."""
         self._closing = True
         self._commands.put(None)
         if self._thread.is_alive():
@@ -109,7 +108,7 @@ class Worker:
             self._refuse_rest()
 
     def _refuse_rest(self) -> None:
-        """Fail commands that came too late, so that nobody waits for them."""
+        """Fail commands that came too late, so that no caller waits for them."""
         self._over = True
         while True:
             try:
@@ -124,7 +123,7 @@ class Worker:
         return "the engine is shutting down" if error is None else f"the engine could not be made: {error}"
 
     def _obey(self, engine: Engine) -> bool:
-        """Carry out waiting commands; sleeps until one comes while there is nothing else to do."""
+        """Carry out pending commands; sleeps until one arrives while there is nothing else to do."""
         while True:
             self.busy = engine.busy
             sleep = not engine.busy or self.paused
@@ -142,7 +141,7 @@ class Worker:
                 future.set_result(function(engine))
             except BaseException as error:
                 future.set_exception(error)
-            if self.paused:  # no step will come that ends what was aborted
+            if self.paused:  # no step will come to end aborted requests
                 self._emit(engine.settle(), engine.deltas())
 
     def _step(self, engine: Engine) -> None:
@@ -177,17 +176,17 @@ class AsyncEngine:
         self._starting = 0
 
     async def start(self) -> None:
-        """Make the engine and wait for it; raises what making it raised."""
+        """Create the engine and wait for it; raises any exception from creating it."""
         self.begin()
         await asyncio.wrap_future(self.worker.ready)
 
     def begin(self) -> None:
-        """Make the engine without waiting for it."""
+        """Start creating the engine without waiting for it."""
         self._loop = asyncio.get_running_loop()
         self.worker.start()
 
     async def close(self) -> None:
-        """End the engine; what runs ends with an error."""
+        """End the engine; running requests end with an error."""
         await asyncio.to_thread(self.worker.close)
 
     async def __aenter__(self) -> AsyncEngine:
@@ -199,17 +198,17 @@ class AsyncEngine:
 
     @property
     def started(self) -> bool:
-        """`start` or `begin` has been called."""
+        """Whether `start` or `begin` has been called."""
         return self._loop is not None
 
     @property
     def closing(self) -> bool:
-        """`close` has been called: nothing is taken any more."""
+        """Whether `close` has been called: no more requests are accepted."""
         return self.worker._closing
 
     @property
     def running(self) -> int:
-        """Requests that have not ended."""
+        """Number of unfinished requests."""
         return len(self._listeners) - len(self._ended) + self._starting
 
     async def call(self, function: Callable[[Engine], T]) -> T:
@@ -219,7 +218,7 @@ class AsyncEngine:
     async def submit(self, requests: list[Request], check: Callable[[Engine], None] | None = None) -> list[int]:
         """Submit requests together, all or none, and return their ids; read each with `events`.
 
-        Raises ValueError as `Engine.submit` does, and what `check` raises, which is called just before.
+        Raises ValueError as `Engine.submit` does, and anything raised by `check`, which runs just before.
         """
         pending = asyncio.wrap_future(self.worker.call(lambda engine: self._enter(engine, requests, check)))
         self._starting += len(requests)
@@ -231,7 +230,7 @@ class AsyncEngine:
             raise
 
     async def events(self, request_id: int) -> AsyncIterator[Event]:
-        """The request's deltas, if it streams, and its completion; to be read once. Leaving early aborts it."""
+        """The request's deltas, if it streams, and its completion; can be read once. Leaving early aborts it."""
         inbox = self._listeners[request_id]
         done = False
         try:
@@ -254,7 +253,7 @@ class AsyncEngine:
         raise InferenceError("the request ended without a completion")
 
     def abort(self, request_id: int) -> None:
-        """Forget a request; if it has not ended, it does at the engine's next step."""
+        """Forget a request; if unfinished, it ends at the engine's next step."""
         runs = request_id in self._listeners and request_id not in self._ended
         self._forget(request_id)
         if runs and not self.worker._closing:
@@ -275,7 +274,7 @@ class AsyncEngine:
                 self.abort(request_id)
 
     def _enter(self, engine: Engine, requests: list[Request], check: Callable[[Engine], None] | None) -> list[int]:
-        """Submit in the engine's thread. The loop hears of the ids before it hears of any of their events."""
+        """Submit in the engine's thread. The loop learns the ids before any of their events."""
         if check is not None:
             check(engine)
         ids = _submit_all(engine, requests)

@@ -1,9 +1,9 @@
-"""Products between positions of a chunk where every channel has a gate of its own.
+"""Products between positions of a chunk where every channel has its own gate.
 
-The decay between two positions is a vector, so that it cannot be taken out of the product of keys. A chunk is cut into
-blocks: inside of a block the decay is written out; between blocks it splits at the first position of the later one into
-two factors that are both at most 1, and the products are matrix products again (Yang et al. 2023, arXiv 2312.06635,
-section 4.3).
+The decay between two positions is a vector, so it cannot be factored out of the product of keys. A chunk is cut into
+blocks. Within a block the decay is written out; between blocks it splits at the first position of the later one into
+two factors, both at most 1, and the products are matrix products again (Yang et al. 2023, arXiv 2312.06635, section
+4.3).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import mlx.core as mx
 from inference.recurrence.decay import strictly_lower, windows
 
 BLOCK = 4
-"""Positions whose decays are written out."""
+"""Positions in a block, whose decays are written out."""
 
 
 def products(q: mx.array, k: mx.array, g: mx.array) -> tuple[mx.array, mx.array, mx.array, mx.array]:

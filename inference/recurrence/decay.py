@@ -1,8 +1,8 @@
-"""What is left, at a later position, of what an earlier one wrote: products of gates over windows of positions.
+"""How much of an earlier position's write survives to a later one: products of gates over windows of positions.
 
-A chunkwise recurrence needs the product of the gates between every two positions of a chunk. As exponentials of
-differences of cumulated logarithms these overflow or lose their digits when a gate is nearly closed; as running
-products they do neither, and need no exponential.
+A chunkwise recurrence needs the product of the gates between every two positions of a chunk. Computed as exponentials
+of differences of cumulative logarithms, these overflow or lose their digits when a gate is nearly closed; running
+products do neither, and need no exponential.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, cast
 import mlx.core as mx
 
 _CLOSED = 1e-20
-"""A gate below this counts as this much: nothing is left in either case, and the gradient divides by it."""
+"""Smaller gates are raised to this value: nothing survives either way, and the gradient divides by the gate."""
 
 
 def windows(gates: mx.array) -> mx.array:
     """Products over windows: entry (j, i) is gates[i + 1] * ... * gates[j], and 1 where i >= j.
 
-    Differentiable; also where a gate is 0.
+    Differentiable, even where a gate is 0.
 
     Args:
         gates: float32 (..., C, K), each in [0, 1].

@@ -6,8 +6,8 @@ With a state S (Dv, Dk), a gate g, a rate beta, and a key, a value and a query f
 
 Inside a chunk the corrections d = beta * (v - ...) of all positions solve one triangular system (the WY form: Yang et
 al. 2024, arXiv 2406.06484; with gates arXiv 2412.06464, with a gate for each channel arXiv 2510.26692), so that a chunk
-is a few matrix products and the state moves once a chunk. One state for each position, as a loop keeps for its
-gradient, is never in memory: the backward pass computes a segment of chunks again from the state before it.
+is a few matrix products and the state moves once a chunk. Unlike a loop, it never keeps one state per position for its
+gradient: the backward pass recomputes a segment of chunks from the state before it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from inference.recurrence.segments import in_segments
 from inference.recurrence.triangular import unit_lower_inverse
 
 CHUNK = 64
-"""Positions in a chunk with one gate for a head."""
+"""Positions in a chunk with one gate per head."""
 CHANNEL_CHUNK = 32
-"""Positions in a chunk with a gate for each channel, where products between positions cost more."""
+"""Positions in a chunk with one gate per channel, where products between positions cost more."""
 SEGMENT, CHANNEL_SEGMENT = 1 << 11, 1 << 9
 """Positions times heads computed at a time."""
 
@@ -41,13 +41,13 @@ def chunked_gated_delta(
     All is computed in float32.
 
     Args:
-        q: queries (B, T, Hk, Dk), with the scale of the readout in them.
+        q: queries (B, T, Hk, Dk), including the scale of the readout.
         k: keys (B, T, Hk, Dk), of length at most 1. Each head of keys and queries serves Hv / Hk heads of values.
         v: values (B, T, Hv, Dv).
         g: gates in [0, 1], (B, T, Hv), or (B, T, Hv, Dk) with one for each channel.
         beta: rates (B, T, Hv), at most 2.
         state: (B, Hv, Dv, Dk); None: zeros.
-        mask: boolean (B, T); where false the state stays as it is, and the output is 0, as mlx-lm's kernels have it.
+        mask: boolean (B, T); where false, the state stays unchanged and the output is 0, as in mlx-lm's kernels.
 
     Returns:
         Outputs (B, T, Hv, Dv) in the type of q, and the state (B, Hv, Dv, Dk) in float32.
@@ -83,7 +83,7 @@ def _chunks(
 ) -> tuple[mx.array, mx.array]:
     """Chunks in a row: q, k (B, G, 1, N, C, Dk), v (B, G, R, N, C, Dv), g and beta (B, G, R, N, C), state (.., Dk, Dv).
 
-    Every product between two positions has the decay between them as a factor; all factors are at most 1.
+    Every product between two positions includes the decay between them; all factors are at most 1.
     """
     size = g.shape[-1]
     below, keys = strictly_lower(size), k.swapaxes(-1, -2)
@@ -121,10 +121,10 @@ def _through(
     """The states from chunk to chunk, and the outputs.
 
     Args:
-        corrections: (..., N, C, C), strictly lower: what the correction at j takes away at the position i.
+        corrections: (..., N, C, C), strictly lower: how much the correction at j takes away at position i.
         readout: (..., N, C, C), lower: how much of the correction at i the query at j reads.
         values: (..., N, C, Dv), times the rate.
-        old_keys: (..., N, C, Dk), times the rate: what they find in the state before the chunk.
+        old_keys: (..., N, C, Dk), times the rate: these read the state before the chunk.
         old_queries: likewise for queries.
         new_keys: (..., N, C, Dk): under these, corrections enter the state after the chunk.
         end: decay of the state over the chunk, (..., N, 1, 1) or (..., N, Dk, 1).

@@ -1,4 +1,4 @@
-"""Puts the chunkwise recurrences where mlx-lm's models find their own."""
+"""Replaces mlx-lm's recurrences with the chunkwise ones."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SHORTEST = 8
 
 
 def install() -> None:
-    """From now on mlx-lm's gated-delta and Mamba 2 layers compute in chunks where they have no kernel of their own.
+    """Make mlx-lm's gated-delta and Mamba 2 layers compute in chunks where they have no kernel.
 
     mlx-lm chooses: in evaluation mode on Metal its kernels, which have no gradient; in training mode, and on other
-    devices, what this replaces. Calling it again does nothing.
+    devices, the functions replaced here. Calling it again does nothing.
     """
     from mlx_lm.models import gated_delta, ssm
 

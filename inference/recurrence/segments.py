@@ -1,4 +1,4 @@
-"""A recurrence over long sequences, a segment of chunks at a time, each computed again for its gradient."""
+"""A recurrence over long sequences, a segment of chunks at a time; each segment is recomputed for its gradient."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Chunks = Callable[..., tuple[mx.array, mx.array]]
 def in_segments(
     chunks: Chunks, inputs: Sequence[mx.array], state: mx.array, chunk: int, neutral: Sequence[int], most: int
 ) -> tuple[mx.array, mx.array]:
-    """Outputs (B, T, G, R, Dv) and the last state of a recurrence that is computed by chunks.
+    """Outputs (B, T, G, R, Dv) and the last state of a chunkwise recurrence.
 
     Args:
-        chunks: from inputs (B, G, R, N, C, ...) and the state to outputs (B, G, R, N, C, Dv) and the state after.
+        chunks: maps inputs (B, G, R, N, C, ...) and the state to outputs (B, G, R, N, C, Dv) and the state after.
         inputs: arrays (B, T, G, R, ...); R may be 1 in some.
         state: before the first position.
         chunk: positions in a chunk, C.
-        neutral: for each input the number that leaves the state as it is, to fill up the last chunk.
+        neutral: for each input, the number that leaves the state unchanged, to pad the last chunk.
         most: positions times heads computed at a time, at least one chunk. This bounds the memory beyond inputs,
             outputs and one state for each segment.
     """

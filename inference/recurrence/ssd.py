@@ -4,8 +4,8 @@ With a state S (dh, n), a step dt and a head's rate A < 0, the rule is (Dao and 
 
     S <- exp(dt * A) * S + dt * x B^T        y = S C + D * x
 
-mlx-lm's own works in chunks of 256 and keeps what each computed for its gradient, several numbers for every pair of
-positions. Here chunks are smaller, and the backward pass computes a segment of them again.
+mlx-lm's version works in chunks of 256 and keeps intermediate results for the gradient, several numbers per pair of
+positions. Here chunks are smaller, and the backward pass recomputes a segment of them.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ def chunked_ssd(
         dt_bias: (h,).
         state: (b, h, dh, n); None: zeros.
         time_step_limit: least and largest step.
-        mask: boolean (b, T); where false the state stays as it is. Outputs there mean nothing.
-        lengths: (b,); from this position on the state of a row stays as it is. Outputs there mean nothing.
+        mask: boolean (b, T); where false, the state stays unchanged. Outputs there are meaningless.
+        lengths: (b,); from this position on, a row's state stays unchanged. Outputs there are meaningless.
 
     Returns:
-        Outputs (b, T, h, dh) in the type of x (or what D makes of it), and the state (b, h, dh, n) in float32.
+        Outputs (b, T, h, dh) in the type of x (or the type that D promotes it to), and the state (b, h, dh, n) in
+        float32.
     """
     rows, length, heads, width = x.shape
     groups, size = B.shape[2:]

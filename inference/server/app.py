@@ -52,8 +52,7 @@ class _Counting:
         self.drain = server.drain
 
     def has_its_process(self) -> None:
-        """Nothing else runs in this process: objects alive once the model is loaded stay, so the collector can skip
-        them.
+        """Nothing else runs in this process: objects alive after loading stay, so the collector can skip them.
 
         A full collection over them takes some hundred milliseconds, in which nobody is answered. One runs before
         freezing, so that no garbage is frozen, and one after: CPython starts one by itself only when new objects number

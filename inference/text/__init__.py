@@ -1,4 +1,4 @@
-"""Conversations become tokens, and tokens text."""
+"""Conversations to tokens, and tokens to text."""
 
 import lazy_loader
 

@@ -1,7 +1,7 @@
 """Messages to token ids, and tokens to text piece by piece.
 
-A conversation that was answered here continues with the ids of that answer: earlier ids, sampled ids, and the delta of
-the new messages. Rendering a reply anew often gives other tokens than were sampled, and then neither the KV cache nor
+A conversation answered here continues with the ids of that answer: earlier ids, sampled ids, and the delta of the new
+messages. Re-rendering a reply often gives tokens other than those sampled, and then neither the KV cache nor the
 recorded log-probabilities match.
 """
 
@@ -21,9 +21,9 @@ Ids = tuple[int, ...]
 
 
 class Conversations:
-    """Renders conversations, and remembers the ids of those that were answered: the last 4,096, within 64 MiB.
+    """Renders conversations, and remembers the ids of answered ones: the last 4,096, within 64 MiB.
 
-    What its renderer remembers comes on top. Several threads may use it.
+    Its renderer's own cache comes on top. Thread-safe.
     """
 
     def __init__(self, renderer: Renderer, most_bytes: int = 64 << 20) -> None:
@@ -31,7 +31,7 @@ class Conversations:
         self._answered: Remembered[tuple[Ids, Ids]] = Remembered(4096, most_bytes)
 
     def prompt(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
-        """The ids of a conversation with the assistant's generation prompt. ValueError where the template refuses."""
+        """The ids of a conversation with the assistant's generation prompt. ValueError if the template refuses it."""
         dialogue = _dialogue(messages)
         for end in range(len(dialogue) - 1, 0, -1):
             if dialogue[end - 1][0] not in ("assistant", ARGUMENTS) or dialogue[end][0] == NAME:
@@ -51,13 +51,13 @@ class Conversations:
         text: str,
         calls: Sequence[ToolCall] = (),
     ) -> None:
-        """Remember the ids a conversation was answered with."""
+        """Remember the ids of a conversation's answer."""
         key = (*_dialogue(messages), *_dialogue(spoken(text, calls)))
         self._answered.put(key, (tuple(prompt), tuple(tokens)))
 
 
 class TokenBytes:
-    """The bytes that each token stands for. Tokens of byte-level vocabularies are often parts of characters only."""
+    """The bytes that each token stands for. Tokens of byte-level vocabularies are often only parts of characters."""
 
     def __init__(self, tokenizer: Any) -> None:
         backend = tokenizer.backend_tokenizer
@@ -85,7 +85,7 @@ class TokenBytes:
 
 
 def _byte_letters() -> dict[str, int]:
-    """Byte-level vocabularies write printable Latin-1 bytes as themselves and the others, in order, from U+0100 on."""
+    """Byte-level vocabularies map printable Latin-1 bytes to themselves and the others, in order, from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = (byte for byte in range(256) if byte not in printable)
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
@@ -96,7 +96,7 @@ def _dialogue(messages: Sequence[dict[str, str]]) -> Dialogue:
 
 
 class TextStream:
-    """Tokens to text as they come: whole characters only, nothing from a stop text on, no end token.
+    """Tokens to text as they arrive: whole characters only, nothing from a stop text on, no end token.
 
     Args:
         tokenizer: of the model.
@@ -117,7 +117,7 @@ class TextStream:
         """The text that is certain after these tokens and has not been returned yet."""
         self._ids += [token for token in tokens if token not in self._hidden]
         if not self.stopped:
-            # A few settled ids are decoded again before the new ones: some decoders look at the token before.
+            # Decode a few settled ids again before the new ones: some decoders look at the preceding token.
             start = max(0, self._settled - 4)
             before = self._decode(self._ids[start : self._settled])
             after = self._decode(self._ids[start:])

@@ -1,4 +1,4 @@
-"""Work that came with a model, such as its chat template, for a limited time."""
+"""A time limit for code that ships with a model, such as its chat template."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ FIRST, LONGEST = 0.1, 2.0
 
 
 class Overdue(BaseException):
-    """The time is over. No `Exception`, so the late work cannot catch it by accident; callers turn it into one."""
+    """Time is up. Not an `Exception`, so that the late work cannot catch it by accident; callers turn it into one."""
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """The result of some Python code, which runs in a thread of its own and is ended there when it takes too long.
+    """The result of some Python code, which runs in its own thread and is interrupted there when it takes too long.
 
-    A single long call into C is not ended, but waited for no longer either.
+    A single long call into C cannot be interrupted, but is no longer waited for.
 
     Raises:
-        Overdue: it did not come in time.
+        Overdue: no result in time.
     """
     result: Future[T] = Future()
 
     def run() -> None:
-        with suppress(Overdue):  # the work has ended, but nobody waits any more
+        with suppress(Overdue):  # the work has ended, and nobody is waiting any more
             try:
                 value = work()
             except BaseException as error:
@@ -42,7 +42,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     try:
         return result.result(seconds)
     except TimeoutError:
-        if result.done():  # work of its own raised it
+        if result.done():  # the work itself raised it
             raise
         if _interrupt(thread, result):
             threading.Thread(target=_end, args=(thread, result), name="ends a template", daemon=True).start()
@@ -50,7 +50,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
 
 
 def _interrupt(thread: threading.Thread, result: Future[T]) -> bool:
-    """Raises Overdue in a thread that still works; whether it did. Afterwards its number may be another thread's."""
+    """Raises Overdue in a thread still at work; returns whether it did. The id of a finished thread may be reused."""
     if result.done() or not thread.is_alive():
         return False
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Overdue))
@@ -58,7 +58,7 @@ def _interrupt(thread: threading.Thread, result: Future[T]) -> bool:
 
 
 def _end(thread: threading.Thread, result: Future[T]) -> None:
-    """Raises again and again: what is raised inside a weak reference's callback or a finalizer is swallowed there."""
+    """Raises repeatedly: an exception inside a weak reference's callback or a finalizer is swallowed there."""
     wait = FIRST
     thread.join(wait)
     while _interrupt(thread, result):

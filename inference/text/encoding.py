@@ -1,9 +1,9 @@
-"""Text to token ids in two ways: template text, where markers become control ids, and seats' text, where none can.
+"""Text to token ids in two ways: template text, where markers become control ids, and seats' text, where they cannot.
 
-A chat marker such as ``<|im_end|>`` is one *added token*: a tokenizer looks for those strings before it does anything
-else, so a player who types one closes their own turn and opens another speaker's. ``split_special_tokens=True`` of
-transformers helps with tokens flagged ``special`` only; ``<think>``, ``<tool_call>`` and DeepSeek's ``<|User|>`` are
-added without that flag and pass. So seats' text is encoded by a copy of the tokenizer that has no markers to find.
+A chat marker such as ``<|im_end|>`` is one *added token*: a tokenizer looks for those strings before anything else, so
+a player who types one closes their own turn and opens another speaker's. ``split_special_tokens=True`` of transformers
+helps with tokens flagged ``special`` only; ``<think>``, ``<tool_call>`` and DeepSeek's ``<|User|>`` are added without
+that flag and pass. So seats' text is encoded by a copy of the tokenizer that has no markers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tokenizers import AddedToken, Encoding, Tokenizer
 __all__ = ["TextEncoder", "replace_surrogates"]
 
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
-_LONG = 1 << 12  # characters that are tokenised without holding up other threads
+_LONG = 1 << 12  # characters that can be tokenised without holding up other threads
 _EMPTY_MODEL = {"type": "BPE", "vocab": {}, "merges": []}
 
 
@@ -31,12 +31,12 @@ def replace_surrogates(text: str) -> str:
 
 
 class TextEncoder:
-    """The two ways from text to ids for one tokenizer.
+    """Both ways from text to ids for one tokenizer.
 
     Attributes:
-        control_ids: every added token's id that no seat may produce: all but those made of white space only (some
-            vocabularies add runs of spaces, which mark nothing), the byte tokens `<0x..>` and the unknown token (what a
-            vocabulary gives for characters it lacks).
+        control_ids: ids of the added tokens that no seat may produce: all but those made only of white space (some
+            vocabularies add runs of spaces, which mark nothing), the byte tokens `<0x..>` and the unknown token (used
+            for characters that the vocabulary lacks).
         markers: their strings, with these ids.
 
     Raises:
@@ -73,8 +73,8 @@ class TextEncoder:
     def markup(self, text: str, *, first: bool = False) -> list[int]:
         """Encode template text, markers as control ids. ``first``: the text opens the prompt.
 
-        SentencePiece-style tokenizers put a space before the first word they are given, which is right at the start
-        of a prompt and wrong in its middle; a text that begins with a marker is left to the tokenizer's own habit.
+        SentencePiece-style tokenizers put a space before the first word, which is right at the start of a prompt and
+        wrong in its middle; a text that begins with a marker keeps the tokenizer's own behaviour.
         """
         if self._inner is None or first or text.startswith(tuple(self.markers)):
             return list(self._tokenizer.encode(text, add_special_tokens=False))
@@ -86,7 +86,7 @@ class TextEncoder:
         ids, encoding = self._plain.encode(text)
         if self.control_ids.isdisjoint(ids):
             return ids
-        # Unigram and WordLevel models list markers among their words and may find one whole: spell it instead.
+        # Unigram and WordLevel models list markers among their words and may match one whole: spell it out instead.
         spelt: list[int] = []
         for token, (begin, end) in zip(ids, encoding.offsets, strict=True):
             if token not in self.control_ids:
@@ -98,7 +98,7 @@ class TextEncoder:
 
 
 class _Copy:
-    """A tokenizer that shares the model (vocabulary and merges) of another; what goes before the model is its own."""
+    """A tokenizer that shares another's model (vocabulary and merges), with its own steps before the model."""
 
     def __init__(self, backend: Tokenizer, before: dict[str, Any], added: dict[int, AddedToken]) -> None:
         parts = Tokenizer.from_str(json.dumps({"model": _EMPTY_MODEL, "added_tokens": [], **before}))
@@ -107,15 +107,15 @@ class _Copy:
             if getattr(parts, name) is not None:
                 setattr(self._tokenizer, name, getattr(parts, name))
         self._tokenizer.add_tokens([added[i] for i in sorted(added)])
-        # The copy numbers its added tokens from the end of the vocabulary, the original need not.
+        # The copy numbers its added tokens from the end of the vocabulary; the original may not.
         renumbered = {self._tokenizer.token_to_id(token.content): i for i, token in added.items()}
         self._renumbered = {new: old for new, old in renumbered.items() if new != old}
 
     def encode(self, text: str) -> tuple[list[int], Encoding]:
-        """Return the ids, and what knows the span of characters that each of them stands for."""
+        """Return the ids, and the encoding that knows which characters each of them covers."""
         if len(text) < _LONG:
             encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        else:  # lets other threads of Python run meanwhile, which `encode` does not
+        else:  # lets other Python threads run meanwhile, unlike `encode`
             [encoding] = self._tokenizer.encode_batch([text], add_special_tokens=False)
         ids = encoding.ids
         return ([self._renumbered.get(i, i) for i in ids] if self._renumbered else ids), encoding
@@ -127,7 +127,7 @@ def _description(component: Any) -> Any:
 
 
 def _without_dummy_space(part: Any) -> Any:
-    """Copy a normalizer or pre-tokenizer description without its habit of putting a space before the text."""
+    """Copy a normalizer or pre-tokenizer description without the space it puts before the text."""
     if isinstance(part, list):
         return [_without_dummy_space(item) for item in part if item.get("type") != "Prepend"]
     if not isinstance(part, dict):

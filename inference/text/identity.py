@@ -1,4 +1,4 @@
-"""What a model is known by: digests that a server and a trainer compare before the first step. Loads no MLX."""
+"""A model's identity: digests that a server and a trainer compare before the first step. Does not load MLX."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 PROTOCOL = 3
-"""Version of what Legos adds to OpenAI's API; a client and a server that differ do not work together."""
+"""Version of Legos's extensions to OpenAI's API; clients and servers with different versions do not work together."""
 
 
 def tokenizer_digest(model_dir: str | Path) -> str:
-    """SHA-256 of the tokenizer's file; "" where the directory has none of its own."""
+    """SHA-256 of the tokenizer's file; "" if the directory has none."""
     for name in ("tokenizer.json", "tokenizer.model"):
         file = Path(model_dir) / name
         if file.is_file():
@@ -20,5 +20,5 @@ def tokenizer_digest(model_dir: str | Path) -> str:
 
 
 def template_digest(tokenizer: Any) -> str:
-    """SHA-256 of the tokenizer's chat template, empty where it has none."""
+    """SHA-256 of the tokenizer's chat template; "" if it has none."""
     return hashlib.sha256(str(getattr(tokenizer, "chat_template", "") or "").encode()).hexdigest()

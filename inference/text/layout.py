@@ -1,7 +1,7 @@
-"""What a chat template puts around messages, found by rendering it with slots in place of contents.
+"""The text a chat template puts around messages, found by rendering slots in place of contents.
 
-A template is a program: it may trim, drop, move or refuse. Everything the renderer needs to know is read off its output
-for a few small conversations, so no family of models is named here.
+A template is a program: it may trim, drop, move or refuse. The renderer learns everything it needs from the output for
+a few small conversations, so no model family is named here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SECONDS, _MOST_CHARACTERS = 2.0, 4 << 20
 _SLOT = "zqslot{}qz"  # letters and digits only: nothing for a template to trim, split or escape
 _FIND_SLOT = re.compile(r"zqslot(\d+)qz")
 _ARGUMENTS = re.compile(r'\{"(zqslot\d+qz)": ?0\}')
-"""How the arguments of a tool call are put to a template: as an object whose text the slot replaces."""
+"""Stand-in for the arguments of a tool call: an object whose text the slot replaces."""
 
 
 class Layout(NamedTuple):
@@ -36,13 +36,13 @@ class Layout(NamedTuple):
 
 
 class TemplateRefused(ValueError):
-    """The template does not render a conversation of these roles; that it was too slow once is not a refusal."""
+    """The template does not render a conversation of these roles; being too slow once is not a refusal."""
 
 
 class ChatTemplate:
-    """One tokenizer's chat template, asked with slots.
+    """One tokenizer's chat template, probed with slots.
 
-    ``jinja``: the template's source, or None for a tokenizer that renders in code of its own. ``options`` reach the
+    ``jinja``: the template's source, or None for a tokenizer that renders in its own code. ``options`` reach the
     template as variables (``enable_thinking``, ``date_string``).
     """
 
@@ -69,18 +69,18 @@ class ChatTemplate:
                 f"the chat template did not finish the roles {', '.join(roles)}: {error}. If the machine was busy, try "
                 "again; else the template does not end, and a named renderer, such as chatml, has to take its place"
             ) from None
-        except Exception as error:  # a template can fail in any way a program can
+        except Exception as error:  # a template can fail like any program
             raise TemplateRefused(f"the chat template refuses the roles {', '.join(roles)}: {error}") from error
 
     def knows(self, roles: tuple[str, ...]) -> bool:
-        """Whether `layout` has the answer at hand, and need not run the template."""
+        """Whether `layout` has the answer cached and need not run the template."""
         return self._layouts.get((roles, True)) is not None
 
     def layout(self, roles: tuple[str, ...], generate: bool = True) -> Layout:
-        """Return the layout of a conversation of these roles, with the generation prompt at its end.
+        """Return the layout of a conversation of these roles, ending with the generation prompt.
 
-        Raises `TemplateRefused` where the template fails, or leaves out what somebody said to the assistant, and
-        ``ValueError`` where it takes too long.
+        Raises `TemplateRefused` if the template fails or omits a message to the assistant, and ``ValueError`` if it
+        takes too long.
         """
         found = self._layouts.get((roles, generate))
         return self._layouts.put((roles, generate), self._layout(roles, generate)) if found is None else found
@@ -139,8 +139,9 @@ class ChatTemplate:
     def why_no_delta(self) -> str:
         """Return why a longer conversation cannot be rendered by adding to a shorter one's text; "" when it can.
 
-        How an earlier reply is shown again does not matter (it never is): only what stands before the first message,
-        what follows each reply, and the generation prompt must not depend on how long the conversation is.
+        How the template repeats an earlier reply does not matter (it is never rendered again). Only the text before the
+        first message, the text after each reply, and the generation prompt must not depend on the conversation's
+        length.
         """
         try:
             one, two, three = (self.layout(("user", "assistant") * n + ("user",)) for n in range(3))
@@ -158,9 +159,9 @@ class ChatTemplate:
         return ""
 
     def after_reply(self, roles: tuple[str, ...]) -> Layout | None:
-        """Return what follows an assistant's reply when messages of these roles come next (slots count from 0).
+        """Return the text after an assistant's reply when messages of these roles come next (slots count from 0).
 
-        None where the template refuses such a conversation or rearranges it.
+        None if the template refuses or rearranges such a conversation.
         """
         try:
             layout = self.layout(("user", "assistant", *roles))
@@ -171,7 +172,7 @@ class ChatTemplate:
         return Layout(layout.texts[2:], tuple(range(len(roles))))
 
     def check_tools(self, tools: Sequence[dict[str, Any]]) -> None:
-        """ValueError unless the template shows these tools, which it has, and writes calls in the format read here."""
+        """ValueError unless the template, rendered with these tools, shows them and writes calls in our format."""
         try:
             prompt = "".join(self.layout(("user",)).texts)
             call = self.layout(("user", CALLER, NAME, ARGUMENTS, "tool"))
@@ -183,7 +184,7 @@ class ChatTemplate:
             raise ValueError(f"{UNSUPPORTED} in a format that is read here")
 
     def end_of_reply(self) -> str:
-        """Return the text after a reply that ends the conversation; "" where nothing follows or it is not shown."""
+        """Return the text after a reply that ends the conversation; "" if nothing follows or the reply is not shown."""
         try:
             layout = self.layout(("user", "assistant"), False)
         except TemplateRefused:
@@ -198,7 +199,7 @@ def choose_template(
 
     ``markers``: the tokenizer's added tokens. Raises ``ValueError`` as `named_template` and `pin_clock` do.
     """
-    # mlx_lm's wrapper sets enable_thinking by itself and renders a few families in code; only the latter is wanted.
+    # mlx_lm's wrapper sets enable_thinking itself and renders a few families in code; only the latter is wanted.
     coded = getattr(tokenizer, "_chat_template", None) is not None
     inner = getattr(tokenizer, "_tokenizer", None)
     renders = inner if hasattr(inner, "apply_chat_template") else tokenizer

@@ -1,11 +1,12 @@
 """Conversations to token ids, delta by delta.
 
 The next prompt of a conversation is what the model has already seen (prompt and sampled ids) plus the rendering of the
-new message, never a second rendering of the whole: chat templates drop earlier ``<think>`` text, trim white space, move
+new message, never a second rendering of the whole. Chat templates drop earlier ``<think>`` text, trim white space, move
 system prompts and print dates, and re-tokenised replies differ from sampled ones, so a re-render would neither hit the
-KV cache nor be the text that the recorded log-probabilities belong to.
+KV cache nor match the recorded log-probabilities.
 
-Contents never pass through the template: they are encoded apart (`TextEncoder.plain`), so no seat can forge a turn.
+Contents never pass through the template: they are encoded separately (`TextEncoder.plain`), so no seat can forge a
+turn.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ Message = Mapping[str, str]
 
 
 class Renderer:
-    """Renders the conversations of one tokenizer's model. What it remembers of them takes about 40 MiB at most.
+    """Renders the conversations of one tokenizer's model. Its cache takes about 40 MiB at most.
 
     Args:
-        tokenizer: of transformers (with a `tokenizers` backend) or mlx_lm's wrapper of one.
-        kind: a name in `RENDERERS`, for models without a usable template. "auto" takes the tokenizer's own template
-            where it can render a user message, else "chatml" where the tokenizer has its markers, else "plain".
-        enable_thinking: handed to the template; None leaves it to the template. A model that cannot do as asked is
-            refused.
-        ask: how every user message is put: a text in which `{observation}` stands for the message; "" as it is.
-        tools: what the assistant may call, as OpenAI's API has them; handed to the template.
-        date_string: the date for templates that print one; constant, so that a resumed run has the same prompts.
+        tokenizer: from transformers (with a `tokenizers` backend), or mlx_lm's wrapper of one.
+        kind: a name in `RENDERERS`, for models without a usable template. "auto" takes the tokenizer's own template if
+            it can render a user message, else "chatml" if the tokenizer has its markers, else "plain".
+        enable_thinking: passed to the template; None leaves it to the template. A model that does not support the
+            choice is refused.
+        ask: wrapper for every user message: a text in which `{observation}` stands for the message; "" for none.
+        tools: tools the assistant may call, in OpenAI's format; passed to the template.
+        date_string: the date for templates that print one; constant, so that a resumed run gets the same prompts.
 
     Attributes:
         incremental: False for a template without a delta: `extend` then returns None, and every turn is rendered in
@@ -48,13 +49,13 @@ class Renderer:
         stop_ids: the tokens that end a reply.
         ask: as given.
         thoughts: the ids of `<think>` and `</think>`, if the vocabulary has them.
-        opens_thought: whether the generation prompt ends in a thought that the template has opened.
-        reasons: whether replies are meant to be more than an action: thoughts are on, or `ask` adds to the message.
+        opens_thought: whether the generation prompt ends inside a thought that the template opened.
+        reasons: whether replies should hold more than an action: thoughts are on, or `ask` adds to the message.
 
     Raises:
         ValueError: tools that the template does not show or whose text holds a marker, an unknown kind, a kind whose
-            markers the tokenizer lacks, a thinking switch that the template does not have, an `ask` without
-            `{observation}`, or an unreadable date.
+            markers the tokenizer lacks, a thinking switch that the template lacks, an `ask` without `{observation}`, or
+            an unreadable date.
         TypeError: a tokenizer without a backend.
     """
 
@@ -114,8 +115,8 @@ class Renderer:
     def start(self, messages: Sequence[Message], system: str | None = None) -> tuple[int, ...]:
         """Return the ids of a whole conversation and the assistant's generation prompt; cached by contents.
 
-        ``system`` goes before the messages; where the template has no system role it heads the first user message.
-        Raises ``ValueError`` for an empty conversation and where the template refuses these roles.
+        ``system`` goes before the messages; if the template has no system role, it is put at the start of the first
+        user message. Raises ``ValueError`` for an empty conversation and if the template refuses these roles.
         """
         key = tuple([(message["role"], message["content"]) for message in messages]), system
         try:
@@ -134,8 +135,8 @@ class Renderer:
     ) -> tuple[int, ...] | None:
         """Return ``prompt_ids + sampled_ids + delta``: the prompt of the turn after ``new_messages``.
 
-        ``new_messages`` follow the assistant's reply. A reply stopped by length is closed with the end-of-turn token
-        it lacks; a reply that has an end token keeps that one. Returns None where the template gives no delta.
+        ``new_messages`` follow the assistant's reply. A reply stopped by length is closed with the end-of-turn token it
+        lacks; a reply that has an end token keeps that one. Returns None if the template allows no delta.
         """
         layout = self._template.after_reply(tuple(message["role"] for message in new_messages))
         if not self.incremental or layout is None:
@@ -150,7 +151,8 @@ class Renderer:
     def reply(self, sampled_ids: Sequence[int]) -> str:
         """Return a reply's text without its end token; other markers, such as ``<think>``, stay as text.
 
-        A thought that the template has opened begins with its ``<think>``: cut off, it would else pass for an answer.
+        A thought opened by the template begins with its ``<think>``: without it, a truncated thought would pass for an
+        answer.
         """
         ids = tuple(sampled_ids)
         found = self._replies.get(ids)
@@ -173,7 +175,7 @@ class Renderer:
         return self._encoder.markers
 
     def _check_texts(self, tools: Sequence[dict[str, Any]]) -> None:
-        """Tools pass through the template, so that a marker in them would become a control id."""
+        """Tools pass through the template, so a marker in them would become a control id."""
         text = json.dumps(tools, ensure_ascii=False)
         found = [marker for marker in (*self._encoder.markers, "zqslot") if marker in text]
         if found:
@@ -185,7 +187,7 @@ class Renderer:
         return OPEN + text if self.opens_thought else text
 
     def _generation_prompt(self, kind: str, options: dict[str, Any]) -> str:
-        """What stands after a user message under some options of the template."""
+        """The text after a user message under the given template options."""
         _, template = choose_template(self.tokenizer, kind, options, self._encoder.markers)
         return template.layout(("user",)).texts[-1] if template.accepts("user") else ""
 
@@ -225,9 +227,9 @@ class Renderer:
     def _encode_layout(self, layout: Layout, first: bool) -> tuple[tuple[tuple[int, ...], str], ...]:
         """Return the ids of each text and the spaces at its end, which are encoded with the content they precede.
 
-        In most vocabularies a space belongs to the word after it: " word" is one token, " " and "word" are two.
+        In most vocabularies a space belongs to the following word: " word" is one token, " " and "word" are two.
         """
-        pieces, known = [], dict[str, tuple[int, ...]]()  # most texts of a long conversation are the same few
+        pieces, known = [], dict[str, tuple[int, ...]]()  # a long conversation repeats the same few texts
         for i, text in enumerate(layout.texts):
             stem = text.rstrip(" ") if i < len(layout.slots) else text
             ids = known.get(stem)
@@ -248,7 +250,7 @@ class Renderer:
         """Return the template's own end of a reply, the ids that close a turn, and all ids that end a reply.
 
         The last two differ for a template that closes nothing and only opens the next turn: its opening marker ends a
-        reply and stands for itself when sampled, but after the tokenizer's end token it is still to come.
+        reply and stands for itself when sampled, but still has to follow the tokenizer's end token.
         """
         eos_ids = getattr(self.tokenizer, "eos_token_ids", None)  # mlx_lm: a set; transformers: None or one number
         eos = set(eos_ids) if isinstance(eos_ids, (set, list, tuple)) else {self.tokenizer.eos_token_id} - {None}
@@ -271,7 +273,7 @@ class Renderer:
 
 
 class Conversation:
-    """One agent's dialogue: observations in, prompts out, with the sampled ids of every turn kept as they are."""
+    """One agent's dialogue: observations in, prompts out, keeping the sampled ids of every turn unchanged."""
 
     def __init__(self, renderer: Renderer, system: str | None = None) -> None:
         self._renderer = renderer
@@ -283,9 +285,9 @@ class Conversation:
     def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Return the prompt for an observation.
 
-        The last observation again gives the last prompt again. The last observation, then the recorded reply as the
-        assistant's message, then more gives the last prompt, the recorded ids and the delta. Anything else, a reply
-        that was edited included, starts afresh.
+        Repeating the last observation returns the last prompt. The last observation, then the recorded reply as the
+        assistant's message, then more messages give the last prompt, the recorded ids and the delta. Anything else,
+        including an edited reply, starts afresh.
         """
         pairs = [(message["role"], message["content"]) for message in messages]
         count = len(self._messages)
@@ -300,7 +302,7 @@ class Conversation:
         return self._prompt
 
     def record(self, sampled_ids: Sequence[int]) -> None:
-        """Note what the model answered to the last prompt, end token included if there was one.
+        """Record the model's answer to the last prompt, including its end token if there was one.
 
         Raises ``RuntimeError`` before the first prompt.
         """

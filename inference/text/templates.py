@@ -1,8 +1,8 @@
-"""Chat templates for models that come without a usable one, and the pinned clock for those that print the date.
+"""Chat templates for models without a usable one, and a pinned clock for templates that print the date.
 
 Each is Jinja in the dialect of transformers (``messages``, ``add_generation_prompt``, ``enable_thinking``,
-``bos_token``, ``eos_token``) and names the tokens it stands on: written for a tokenizer without them, its markers would
-be ordinary text that any player can type.
+``bos_token``, ``eos_token``) and lists the tokens it needs: for a tokenizer without them, its markers would be ordinary
+text that any player can type.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CHATML = """
 """
 
 # A thinking model answers `<think>...</think>answer`. Replies in a history are shown without their thoughts, and an
-# empty thought in the generation prompt is how the family is told to answer at once.
+# empty thought in the generation prompt makes the family answer at once.
 _QWEN3 = """
 {%- for message in messages -%}
 {%- set text = message.content -%}
@@ -67,7 +67,7 @@ _DEEPSEEK = """
 {%- if add_generation_prompt %}{{ '<|Assistant|>' }}{% endif -%}
 """
 
-# For base models: names on lines of their own, so that no space straddles the border between template and content.
+# For base models: names on their own lines, so that no space straddles the border between template and content.
 _PLAIN = """
 {{- bos_token -}}
 {%- for message in messages -%}
@@ -87,11 +87,11 @@ RENDERERS: dict[str, NamedTemplate] = {
     "deepseek": NamedTemplate(_DEEPSEEK, ("<|begin▁of▁sentence|>", "<|User|>", "<|Assistant|>", "<|end▁of▁sentence|>")),
     "plain": NamedTemplate(_PLAIN, ()),
 }
-"""The chat renderers by name. A new one needs a row here and nothing else: settings, help and docs read this table."""
+"""The chat renderers by name. A new one needs only a row here: settings, help and docs read this table."""
 
 
 def named_template(kind: str, markers: Collection[str]) -> str:
-    """Return the Jinja source of ``kind``. ``markers``: the added tokens of the tokenizer it is for.
+    """Return the Jinja source of ``kind``. ``markers``: the tokenizer's added tokens.
 
     Raises ``ValueError`` for an unknown kind and for a kind whose markers the tokenizer lacks.
     """
@@ -110,8 +110,8 @@ def named_template(kind: str, markers: Collection[str]) -> str:
 def pin_clock(jinja: str, date_string: str) -> str:
     """Replace every ``strftime_now("...")`` in a template by the given date (written like "26 Jul 2024").
 
-    The call's result is put in rather than a function passed in, since transformers hands templates plain data only.
-    Raises ``ValueError`` when ``date_string`` is not written like that.
+    The result replaces the call, since transformers passes templates only plain data, not functions. Raises
+    ``ValueError`` when ``date_string`` has another format.
     """
     try:
         date = datetime.datetime.strptime(date_string, DATE_FORMAT)
