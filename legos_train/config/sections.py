@@ -42,7 +42,7 @@ class EnvEntry(Section):
     id: str
     """An id of `legos envs list`, or `module:Name-v0`, or `file.py:Name-v0`."""
     name: str = ""
-    """What it is called in metrics and by `[actors."NAME/role"]`; its id by default."""
+    """Its name in metrics and in `[actors."NAME/role"]`; its id by default."""
     weight: float = Field(default=1.0, gt=0)
     """How often its episodes are drawn, relative to the other envs of the run."""
     args: Arguments = Field(default_factory=dict)
@@ -50,11 +50,11 @@ class EnvEntry(Section):
     options: Arguments = Field(default_factory=dict)
     """Passed to every `reset(options=...)`."""
     train_roles: tuple[str, ...] | None = None
-    """Roles that are trained on; none: every seat that the environment declares trainable."""
+    """Roles to train on; none: every seat that the environment declares trainable."""
     credit: str | None = None
     """A credit method for this env's episodes, instead of `credit.name`."""
     league: bool | None = None
-    """Whether members of the league play here; none: where the policy trains two seats or more."""
+    """Whether league members play here; none: if the policy trains two seats or more."""
 
     @property
     def label(self) -> str:
@@ -67,7 +67,7 @@ class ActorEntry(Section):
     system_prompt: str = ""
     """Put before every conversation of the role."""
     temperature: float | None = Field(default=None, ge=0)
-    """None: `sampling.temperature`; 0 for a seat that is not trained."""
+    """None: `sampling.temperature`, or 0 for a seat that is not trained."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Most tokens of one action; none: `sampling.max_tokens`."""
     model: Annotated[str, AfterValidator(checked_word)] | None = None
@@ -78,20 +78,20 @@ class ActorEntry(Section):
 
 
 class LearnerEntry(Section):
-    """One of several policies that are trained side by side: a table `[[learner]]`, or `--learner NAME=ROLE,ROLE`."""
+    """One of several policies trained side by side: a table `[[learner]]`, or `--learner NAME=ROLE,ROLE`."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,32}$")
-    """What it is called in metrics, and the folder of its adapter."""
+    """Its name in metrics, and the folder of its adapter."""
     roles: tuple[str, ...] = Field(min_length=1)
-    """The seats that it plays and learns from: roles or agents, with `ENV/` before them for one env of several."""
+    """The seats it plays and learns from: roles or agents, prefixed with `ENV/` for one env of several."""
     rank: int | None = Field(default=None, ge=1, le=512)
     """Rank of its adapter; none: `lora.rank`."""
     optim: dict[str, Any] = Field(default_factory=dict)
-    """Settings of `[optim]` that are different for it."""
+    """Settings of `[optim]` that differ for this learner."""
     loss: dict[str, Any] = Field(default_factory=dict)
-    """Settings of `[loss]` that are different for it."""
+    """Settings of `[loss]` that differ for this learner."""
     credit: dict[str, Any] = Field(default_factory=dict)
-    """Settings of `[credit]` that are different for it."""
+    """Settings of `[credit]` that differ for this learner."""
 
     @field_validator("optim", "loss", "credit")
     @classmethod
@@ -106,20 +106,21 @@ class LoRASettings(Section):
     rank: int = Field(default=16, ge=1, le=512)
     """Rank of every adapter matrix pair."""
     scale: float = Field(default=8.0, gt=0)
-    """What the product B A is multiplied with (mlx-lm's `scale`, PEFT's alpha / rank)."""
+    """Factor on the product B A (mlx-lm's `scale`, PEFT's alpha / rank)."""
 
 
 class SamplingSettings(Section):
     """How actions are sampled during training."""
 
     temperature: float = Field(default=1.0, ge=0)
-    """What logits are divided with; 0 takes the likeliest token."""
+    """Divides the logits; 0 takes the likeliest token."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Sample from the likeliest tokens that together have this probability; 1: from all."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Most tokens of one action; by default 12 with the bundled model, which only names a move, else 1024."""
     thinking_tokens: int | None = Field(default=None, ge=0)
-    """Most tokens of a thought, of `max_tokens`; then it is closed and the action follows. None: no own limit."""
+    """Most tokens of a thought, out of `max_tokens`; then the thought is closed and the action follows. None: no
+    separate limit."""
     max_mismatch: float | None = Field(default=None, gt=0)
     """Largest gap, in nats, between the sampler's and the trainer's log-probability of a token of the current weights;
     beyond it the run stops. None: 0.1 in float32 on a CPU, else 3, as half precision rounds."""
@@ -135,12 +136,12 @@ class OptimSettings(Section):
     warmup: int = Field(default=0, ge=0)
     """Steps of linear warm-up."""
     beta1: float = Field(default=0.0, ge=0, lt=1)
-    """Adam's first-moment decay. 0: no momentum that goes on pushing after the opponent has changed."""
+    """Adam's first-moment decay. 0: no momentum that keeps pushing after the opponent has changed."""
     beta2: float = Field(default=0.999, gt=0, lt=1)
     """Adam's second-moment decay."""
     eps: float = Field(default=1e-8, gt=0)
-    """Adam's epsilon. Around the size of a gradient's entries it turns Adam into SGD near a fixed point: steps shrink
-    with the gradient, and the last iterate can settle."""
+    """Adam's epsilon. At about the size of the gradient's entries it turns Adam into SGD near a fixed point: steps
+    shrink with the gradient, and the last iterate can settle."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled weight decay, times the learning rate."""
     grad_clip: float = Field(default=0.3, gt=0)
@@ -150,54 +151,57 @@ class OptimSettings(Section):
     minibatches: int = Field(default=1, ge=1)
     """Optimiser updates per pass."""
     max_skipped: int = Field(default=5, ge=0)
-    """How many updates in a row may be skipped because they are not finite before the run stops."""
+    """How many non-finite updates in a row may be skipped before the run stops."""
     checkpoint_layers: bool = False
-    """Recompute each block in the backward pass instead of keeping what it computed: less memory, more time."""
+    """Recompute each block in the backward pass instead of keeping its activations: less memory, more time."""
 
 
 class FilterSettings(Section):
     """Which episodes are trained on."""
 
     draws: float = Field(default=0.0, ge=0, le=1)
-    """Share of drawn episodes that is left out."""
+    """Share of drawn episodes to leave out."""
     draw_retries: int = Field(default=0, ge=0)
-    """A drawn episode is played again on another seed, up to so many times."""
+    """How many times a drawn episode may be played again, each time on another seed."""
     keep: Literal["all", "winners", "positive"] = "all"
     """`winners`: only trajectories with the best return of their episode, if it is better than the worst; `positive`:
-    only trajectories with a return above 0. What `loss.name = "sft"` is usually run with."""
+    only trajectories with a return above 0. Usually set with `loss.name = "sft"`."""
     zero_advantages: bool = False
-    """Leave out turns whose advantage is exactly 0, as in a group that agrees: a step costs less the more is solved.
-    The loss is then a mean over the others, and the KL holds the policy there alone."""
+    """Leave out turns whose advantage is exactly 0, as when a whole group agrees: the more is solved, the less a step
+    costs. The loss is then a mean over the other turns, and the KL holds the policy only on them."""
 
 
 class BranchSettings(Section):
-    """A loss over all actions in games without a tree: decision points that came up are played on from, by each action.
+    """A loss over all actions in games without a tree: each action is played out from decision points that came up.
 
-    A step plays `points` x legal actions x `rollouts` more episodes from the middle for each one that it plays.
+    For each episode, a step plays `points` x legal actions x `rollouts` more from the middle.
     """
 
     when: Literal["auto", "always", "never"] = "auto"
-    """auto: where a game has no exact truth; `always`: in place of the tree, too; `never`: such a run is refused."""
+    """auto: in games without exact truth; `always`: in place of the tree, too; `never`: a run that needs it is
+    refused."""
     points: int = Field(default=1, ge=1)
-    """How many decision points of an episode are valued, at most; they are drawn at random."""
+    """Most decision points valued per episode, drawn at random."""
     rollouts: int = Field(default=1, ge=1)
-    """How often each legal action of them is played on to the end."""
+    """How often each of their legal actions is played out to the end."""
 
 
 class AsyncSettings(Section):
     """Generation and training at the same time."""
 
     enabled: bool = False
-    """Generate the next episodes while a step is being learned from."""
+    """Generate the next episodes while training on the current ones."""
     backend: Literal["auto", "process", "thread"] = "auto"
-    """Where episodes are generated: a second process (CPU), or a thread of this one (Metal; two processes on one GPU
-    crash Macs), which also asks servers. auto: process on CPU and CUDA, thread on Metal and with `server.urls`."""
+    """Where episodes are generated: in a second process (CPU), or in a thread of this one (Metal; two processes on one
+    GPU crash Macs), which can also use servers. auto: process on CPU and CUDA, thread on Metal and with
+    `server.urls`."""
     max_off_policy_steps: int = Field(default=2, ge=0)
     """How many optimiser steps may pass between sampling an episode and training on it; older ones are dropped."""
     queue: int = Field(default=2, ge=1)
     """Batches that may be generated ahead."""
     in_flight: Literal["pin", "keep"] = "pin"
-    """At a publish, running requests finish on the weights they began with, or go on with the new ones."""
+    """When new weights are published, running requests finish on the old ones (`pin`) or continue on the new
+    (`keep`)."""
 
 
 class ReplaySettings(Section):
@@ -206,7 +210,7 @@ class ReplaySettings(Section):
     reuse: int = Field(default=1, ge=1)
     """How many steps an episode may be used in."""
     max_staleness: int = Field(default=5, ge=0)
-    """In optimiser steps; older episodes are dropped before they are used."""
+    """Greatest age of an episode, in optimiser steps; older ones are dropped before use."""
     capacity: int = Field(default=8, ge=1)
     """Batches kept."""
 
@@ -217,11 +221,11 @@ class CurriculumSettings(Section):
     sampler: str | None = None
     """`proposed_problems`, `learnability`, `corpus`, or `module:function`; none: no artifact store."""
     share: float = Field(default=0.5, ge=0, le=1)
-    """Share of the episodes that are drawn from the store once it has enough."""
+    """Share of episodes drawn from the store once it has enough."""
     low: float = Field(default=0.1, ge=0, le=1)
-    """Learnability gate: artifacts whose pass rate is below are not drawn."""
+    """Learnability gate: artifacts with a lower pass rate are not drawn."""
     high: float = Field(default=0.9, ge=0, le=1)
-    """Learnability gate: artifacts whose pass rate is above are not drawn."""
+    """Learnability gate: artifacts with a higher pass rate are not drawn."""
     max_age: int | None = Field(default=None, ge=1)
     """Steps after which an artifact is no longer drawn."""
     capacity: int = Field(default=10_000, ge=1)
@@ -229,32 +233,32 @@ class CurriculumSettings(Section):
 
 
 class MonitorSettings(Section):
-    """Watches for collapse and for steps that teach nothing; every limit can be switched off with none."""
+    """Watches for collapse and for steps that teach nothing; set a limit to none to switch it off."""
 
     action: Literal["warn", "raise_kl", "inject_opponents", "rollback", "stop"] = "warn"
     """What happens when a limit is crossed `patience` steps in a row."""
     patience: int = Field(default=5, ge=1)
     """Steps in a row that a running mean must be beyond its limit."""
     window: int = Field(default=10, ge=1)
-    """Steps that a running mean goes over."""
+    """Steps in a running mean."""
     role_gap: float | None = None
     """Largest difference between the mean returns of two roles."""
     unscored: float | None = Field(default=0.5, ge=0, le=1)
     """Largest share of episodes that could not be scored."""
     invalid: float | None = Field(default=0.3, ge=0, le=1)
-    """Largest share of games that an invalid move of the policy ended."""
+    """Largest share of games ended by an invalid move of the policy."""
     illegal: float | None = Field(default=0.3, ge=0, le=1)
-    """Largest share of actions that are not among the legal ones, where the env lists these."""
+    """Largest share of illegal actions, where the env lists the legal ones."""
     idle: float | None = Field(default=0.5, ge=0, le=1)
     """Largest share of steps without an update."""
     live: float | None = Field(default=0.02, ge=0, le=1)
-    """Least share of tokens that have a gradient."""
+    """Least share of tokens with a gradient."""
     worse: float | None = Field(default=0.0, ge=0)
-    """How far an evaluation may fall behind what was measured before the first step, beyond chance."""
+    """How far an evaluation may fall behind the one before the first step, beyond chance."""
     average_lag: float | None = Field(default=0.6, ge=0)
-    """Largest share of what the last weights have gained that the weight average lacks, beyond chance."""
+    """Largest share of the last weights' gain that the weight average may lack, beyond chance."""
     standstill: float | None = Field(default=0.1, ge=0)
-    """Largest share of the way to the optimum that may be left when an exact number has stopped moving."""
+    """Largest share of the way to the optimum that may remain when an exact number has stopped moving."""
     entropy: float | None = Field(default=1e-3, ge=0)
     """Least entropy of the next token."""
     length: tuple[float, float] | None = None
@@ -264,26 +268,26 @@ class MonitorSettings(Section):
     kl: float | None = None
     """Largest KL to the reference."""
     kl_factor: float = Field(default=2.0, gt=1)
-    """`raise_kl`: what the KL weight is multiplied with."""
+    """`raise_kl`: factor on the KL weight."""
 
 
 class AverageSettings(Section):
-    """The weight average that is published at the end, and evaluated beside the last weights."""
+    """The weight average, published at the end and evaluated beside the last weights."""
 
     kind: Literal["ema", "uniform", "polynomial", "none"] = "ema"
-    """`ema`: exponential moving average of the weights; `uniform`: their mean; `polynomial`: the mean in which step t
-    counts t to the power of `degree`, so that what it goes over grows with the run (arXiv 1212.1824); `none`: the last
+    """`ema`: exponential moving average of the weights; `uniform`: their mean; `polynomial`: their mean with step t
+    weighted by t to the power of `degree`, so that its window grows with the run (arXiv 1212.1824); `none`: the last
     weights."""
     decay: float = Field(default=0.98, ge=0, lt=1)
-    """`ema`: what the average keeps of itself at every step."""
+    """`ema`: share of itself that the average keeps at every step."""
     start: float = Field(default=0.25, ge=0, lt=1)
-    """`uniform`: share of the run that is left out."""
+    """`uniform`: share of the run to leave out at the start."""
     degree: float = Field(default=7.0, ge=0)
     """`polynomial`: 0 is the mean of all steps; with 7 half of the weight is on the last twelfth."""
 
 
 class CheckpointSettings(Section):
-    """What `--resume` goes on from."""
+    """The checkpoints that `--resume` continues from."""
 
     every: int = Field(default=50, ge=0)
     """Steps between checkpoints; 0 writes one at the end only."""
@@ -305,24 +309,24 @@ class LogSettings(Section):
     tensorboard: bool = False
     """Also write TensorBoard event files into the run directory (needs tensorboardX or torch)."""
     progress: Literal["auto", "rich", "plain", "json"] = "auto"
-    """What is printed: a live dashboard (`rich`), a short line a step (`plain`; in a notebook every tenth), every step
-    as a line of JSON (`json`); auto: the dashboard on a terminal, lines elsewhere."""
+    """What is printed: a live dashboard (`rich`), a short line per step (`plain`; in a notebook every tenth), every
+    step as a line of JSON (`json`); auto: the dashboard on a terminal, lines elsewhere."""
 
 
 class ServerSettings(Section):
     """Generation by `legos serve` or vLLM in other terminals or on other machines."""
 
     urls: tuple[ServerAddress, ...] = ()
-    """Addresses such as http://127.0.0.1:8000 of `legos serve` or vLLM, which is found out, or vllm://HOST:PORT. Empty:
-    generate in this process."""
+    """Addresses of `legos serve` or vLLM, such as http://127.0.0.1:8000 (which of the two is detected) or
+    vllm://HOST:PORT. Empty: generate in this process."""
     adapters: Path | None = None
-    """A folder that the servers see under the same path and take adapters from: vLLM's
-    `VLLM_LORA_RESOLVER_CACHE_DIR`, `--adapter-root` of `legos serve`. vLLM needs one; none: adapters are sent."""
+    """A folder that the servers see under the same path and load adapters from: vLLM's `VLLM_LORA_RESOLVER_CACHE_DIR`,
+    `--adapter-root` of `legos serve`. vLLM needs one; none: adapters are sent."""
     timeout: float = Field(default=600.0, gt=0)
-    """Seconds that one call may take; then its games go on at another server."""
+    """Most seconds for one call; then its games continue on another server."""
     sessions: int = Field(default=1, ge=1)
-    """Behind a router: over how many session ids (header `X-Session-ID`) conversations are spread. Each stays at the
-    server that the router gives its id to; 1: no id is sent, and one call carries the turns of any games."""
+    """Behind a router: how many session ids (header `X-Session-ID`) to spread conversations over. Each stays on the
+    server that the router picks for its id; 1: no id is sent, and one call carries the turns of any games."""
     api_key_env: VariableName = "LEGOS_API_KEY"
     """The name of the environment variable that holds the key."""
 
@@ -335,19 +339,19 @@ class ServerSettings(Section):
 
 
 class TinkerSettings(Section):
-    """`--backend tinker`: the weights, their optimiser and sampling at a service that speaks the Tinker API."""
+    """`--backend tinker`: weights, optimiser and sampling run on a service that speaks the Tinker API."""
 
     url: ServerAddress | None = None
-    """Where the service is, such as http://127.0.0.1:8000 for SkyRL; none: the hosted one, or TINKER_BASE_URL."""
+    """Address of the service, such as http://127.0.0.1:8000 for SkyRL; none: the hosted one, or TINKER_BASE_URL."""
     base: str | None = None
-    """What the service calls the base model; none: as `model`."""
+    """The service's name for the base model; none: the same as `model`."""
     api_key_env: VariableName = "TINKER_API_KEY"
     """The name of the environment variable that holds the key."""
     mirror: bool = True
     """Measure with the base model loaded here and adapters fetched from the service. Off: only the tokenizer of `model`
     is loaded, and answers are scored at the service."""
     in_flight: int = Field(512, ge=1)
-    """Most samples asked for at a time."""
+    """Most samples requested at a time."""
     multiple: int = Field(1, ge=1)
-    """Sequences of a training call are filled up to a multiple of this with copies that teach nothing, for servers that
+    """Pad the sequences of a training call to a multiple of this with copies that teach nothing, for servers that
     compile for each shape."""

@@ -66,7 +66,7 @@ class TrainConfig(Section):
     actors: Annotated[dict[str, ActorEntry], Suppress] = Field(default_factory=dict)
     """Who answers for a role: tables `[actors.ROLE]` or `[actors."ENV/ROLE"]`."""
     learner: Annotated[tuple[LearnerEntry, ...], Suppress] = ()
-    """Several policies instead of one: tables `[[learner]]`, each with the roles that it plays."""
+    """Several policies instead of one: tables `[[learner]]`, each with the roles it plays."""
     model: str = "tiny"
     """`tiny`, a model directory in mlx-lm's layout, or a hub name."""
     backend: Literal["mlx", "tinker"] = "mlx"
@@ -74,15 +74,15 @@ class TrainConfig(Section):
     init_adapter: Path | None = None
     """Adapter weights to start from: an adapter directory or a run directory."""
     renderer: RendererName = "auto"
-    """How conversations become tokens; `auto` takes the model's own chat template."""
+    """How conversations become tokens; `auto` uses the model's own chat template."""
     thinking: Literal["auto", "on", "off"] = "auto"
-    """Whether the model thinks before it answers, for chat templates with that switch (`enable_thinking`); auto: what
-    the template does by itself."""
+    """Whether the model thinks before it answers, for chat templates with that switch (`enable_thinking`); auto: the
+    template's default."""
     reply: str = "env"
-    """How answers are asked for: `env` (as the environment does), `bracket`, `boxed`, `boxed_reasoning` (step by step,
-    then `boxed`), `spiral` (the prompt of that paper), or a text of your own with `{observation}` in it."""
+    """How the prompt asks for an answer: `env` (as the environment does), `bracket`, `boxed`, `boxed_reasoning` (step
+    by step, then `boxed`), `spiral` (the prompt of that paper), or a text of your own with `{observation}` in it."""
     train_roles: tuple[str, ...] = ()
-    """Roles whose actions are trained on; empty: every seat that the environment declares trainable."""
+    """Roles to train on; empty: every seat that the environment declares trainable."""
     steps: int = Field(default=250, ge=1)
     """Optimiser steps (one batch of episodes each)."""
     batch_size: int = Field(default=512, ge=1)
@@ -90,21 +90,21 @@ class TrainConfig(Section):
     group_size: int | None = Field(default=None, ge=1)
     """Episodes started from one seed, for group credit; by default 8 for group credit, else 1."""
     seed: int = Field(default=0, ge=0)
-    """Of the whole run: first weights, deals, sampling, opponents."""
+    """Seed of the whole run: initial weights, deals, sampling, opponents."""
     run_dir: Path | None = None
-    """Where the run is kept; by default a new directory below `runs/`."""
+    """Where the run is kept; by default a new directory in `runs/`."""
     threads: Annotated[int, Field(ge=1)] | Literal["auto"] = 1
     """Threads of the matrix library on a CPU. auto: as many as are idle at the start, for models of 50 million weights
-    and more, else 1; other numbers of threads round differently."""
+    and more, else 1. Another number of threads rounds differently."""
     dequantize: Dequantize = "auto"
-    """Whether quantised weights become plain ones at load: faster on a CPU, for four to eight times the memory. auto:
-    on a CPU; where memory is short, layer by layer as they are used."""
+    """Whether to dequantise weights at load: faster on a CPU, for four to eight times the memory. auto: on a CPU; if
+    memory is short, layer by layer as they are used."""
     max_rows: int = Field(default=256, ge=1)
-    """Most different sequences that the engine decodes at once; equal ones count as one."""
+    """Most different sequences the engine decodes at once; equal ones count as one."""
     max_batch_tokens: int = Field(default=16384, ge=64)
     """Most padded tokens in one forward and backward pass."""
     context: int = Field(default=4096, ge=16)
-    """Most tokens of a prompt and its action; a seat that overflows has made an invalid move."""
+    """Most tokens of a prompt and its action; overflowing it is an invalid move."""
     lora: LoRASettings = LoRASettings()
     sampling: SamplingSettings = SamplingSettings()
     optim: OptimSettings = OptimSettings()

@@ -30,9 +30,9 @@ class LeagueSettings(Section):
     snapshot_every: int = Field(default=5, ge=1)
     """Optimiser steps between snapshots for the pool."""
     pool: int = Field(default=25, ge=1)
-    """Most snapshots kept; the oldest goes first, with `psro` the one with the least weight."""
+    """Most snapshots kept; the oldest goes first, or with `psro` the one with the least weight."""
     start_from: int = Field(default=0, ge=0)
-    """Step of the first snapshot; mirror play before."""
+    """Step of the first snapshot; before it, mirror play."""
     pfsp_power: float = Field(default=2.0, gt=0)
     """`pfsp`: an opponent's weight is (1 - win rate against it) to this power."""
     payoff_games: int = Field(default=64, ge=0)

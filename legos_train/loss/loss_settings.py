@@ -27,35 +27,35 @@ class LossSettings(Section):
     aggregation: Literal["token", "sequence", "constant"] = "sequence"
     """What the sum over tokens is divided by: tokens; tokens of each turn, then turns; or turns times `constant`."""
     constant: float = Field(default=1.0, gt=0)
-    """`aggregation = "constant"`: what the sum over a turn's tokens is divided by."""
+    """`aggregation = "constant"`: divides the sum over a turn's tokens."""
     truncate_ratio: float | None = Field(default=None, gt=0)
     """Truncated importance sampling: the weight exp(logp at the start of the step - logp of the sampler) of a token,
     cut off at this value, corrects for stale samples. None: no correction beyond the loss's own ratio."""
     mask_ratio: tuple[float, float] | None = None
     """Sequence mask (IcePop's rule on whole turns): turns whose geometric mean ratio lies outside are left out."""
     mask_truncated: bool = False
-    """Leave out actions that were cut by the token limit."""
+    """Leave out actions cut off by the token limit."""
     skip_forced: float = Field(default=0.0, ge=0, lt=1)
     """Leave out the tokens at the end of an action that the sampler gave a probability above 1 minus this."""
     explore: float = Field(default=0.0, ge=0, lt=1)
-    """`expected`, `mirror`: a decision point weighs as much as if all players made a uniformly random move this often,
-    so that those that play has come to avoid are still learned. What actions are worth does not change."""
+    """`expected`, `mirror`: decision points are weighted as if all players made a uniformly random move this often, so
+    that points which play has come to avoid are still learned. The values of actions do not change."""
     mirror_step: float = Field(default=1.0, gt=0)
-    """`mirror`: how far a step of mirror descent goes. The less the KL weighs, the shorter it has to be, or the policy
+    """`mirror`: step size of mirror descent. The smaller the KL weight, the smaller it must be, or the policy
     circles."""
     mirror_floor: float = Field(default=0.0, ge=0, lt=0.5)
-    """`mirror`: a step takes every legal action to be at least this likely. So actions that have become rare come back
-    when they are worth it; what is rightly rare is played about this often."""
+    """`mirror`: a step treats every legal action as at least this likely. So actions that have become rare come back
+    when they are worth it; those that are rightly rare are played about this often."""
     entropy: float = Field(default=0.0, ge=0)
     """Weight of the entropy bonus."""
     entropy_over: Literal["all", "legal", "top"] = "all"
     """Entropy over the whole vocabulary, over the tokens that begin or continue a legal action, or over the
     `entropy_top` likeliest tokens, renormalised."""
     entropy_top: int = Field(default=16, ge=2)
-    """`entropy_over = "top"`: how many tokens the bonus goes over."""
+    """`entropy_over = "top"`: how many tokens the bonus covers."""
     legality: float = Field(default=0.0, ge=0)
-    """Weight of minus the logarithm of the mass of legal actions, where an env lists them and nothing is written before
-    them: it keeps answers well-formed when the KL does not, as under a moving reference."""
+    """Weight of the negative log of the probability mass on legal actions, where an env lists them and nothing is
+    written before them. It keeps answers well-formed when the KL does not, as under a moving reference."""
     kl: float = Field(default=0.2, ge=0)
     """Weight of the KL divergence to the reference, at the first step."""
     kl_end: float | None = Field(default=0.05, ge=0)
@@ -65,13 +65,13 @@ class LossSettings(Section):
     kl_estimator: Literal["auto", "exact", "k3"] = "auto"
     """Whole-vocabulary KL at every visited token, or the k3 estimate from the sampled one; auto: by vocabulary size."""
     magnet_every: int = Field(default=0, ge=0)
-    """Every so many steps the reference becomes what `magnet` says (a moving magnet); 0: always the base model."""
+    """Steps between updates of the reference to what `magnet` names (a moving magnet); 0: always the base model."""
     magnet: Literal["policy", "average"] = "policy"
-    """`magnet_every`: the reference becomes the current policy, or its weight average (`average.kind`; the policy where
-    there is none), which has less of the noise of sampled games."""
+    """`magnet_every`: the reference becomes the current policy, or its weight average (`average.kind`; the policy if
+    there is none), which has less noise from sampled games."""
     magnet_base: float = Field(default=0.0, ge=0, lt=1)
-    """`magnet_every`: the share of the base model in the reference, at every token. What the policy has come to avoid
-    keeps that share of its first probability there, so that no action is lost for good."""
+    """`magnet_every`: the share of the base model in the reference, at every token. Actions that the policy has come to
+    avoid keep that share of their first probability there, so that none is lost for good."""
 
     @model_validator(mode="after")
     def _consistent(self) -> LossSettings:
