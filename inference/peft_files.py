@@ -43,7 +43,7 @@ def peft_config(layers: Iterable[str], rank: int, scale: float, base_model: str)
     Args:
         layers: the adapted layers, such as `model.layers.0.self_attn.q_proj`.
         rank: of every layer.
-        scale: what the product of A and B is multiplied with.
+        scale: factor on the product of A and B.
         base_model: the repository or path of the base; vLLM's resolver compares it with its
             `--model`, letter by letter.
     """
@@ -75,7 +75,7 @@ def peft_files(body: bytes, scale: float, base_model: str) -> dict[str, bytes]:
 
     Args:
         body: a safetensors file with the matrices under our names.
-        scale: what the product of A and B is multiplied with.
+        scale: factor on the product of A and B.
         base_model: see `peft_config`.
     """
     matrices = tensors.parse(body).tensors

@@ -1,4 +1,4 @@
-"""The adapters of one model: versions in slots, names that point to versions, and who still uses which."""
+"""The adapters of one model: versions in slots, names that point to versions, and use counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from inference.types import AdapterInfo, UnknownAdapter
 
 @dataclass(frozen=True, slots=True)
 class PreparedAdapter:
-    """Adapter weights that were checked against a model's layers, evaluated and identified."""
+    """Adapter weights, checked against a model's layers, evaluated and hashed."""
 
     pairs: Pairs
     digest: str
@@ -38,14 +38,14 @@ class AdapterVersion:
 
     @property
     def blocked(self) -> bool:
-        """Waits until no request runs under the version before it, nor under those that this one waited for."""
+        """Whether requests still run under the previous version, or under those that it waited for."""
         while self.after is not None and self.after.running == 0:
             self.after = self.after.after
         return self.after is not None
 
 
 class AdapterBank:
-    """The adapters of one model: wraps its linear layers, checks and installs weights, and counts who uses what."""
+    """The adapters of one model: wraps its linear layers, checks and installs weights, and counts uses."""
 
     def __init__(self, model: nn.Module, *, slots: int = 4, max_rank: int = 64) -> None:
         self.max_rank = max_rank
@@ -89,11 +89,11 @@ class AdapterBank:
         return adapter
 
     def unpublish(self, name: str) -> None:
-        """Take a name away; requests that run under it finish. KeyError when there is no such name."""
+        """Remove a name; requests running under it finish. KeyError if there is no such name."""
         self._retire(self._current.pop(name))
 
     def find(self, name: str | None) -> AdapterVersion:
-        """The current version of a name; None is the base model. UnknownAdapter when it is not published."""
+        """The current version of a name; None is the base model. UnknownAdapter if it is not published."""
         if name is None:
             return self.base
         adapter = self._current.get(name)
@@ -108,7 +108,7 @@ class AdapterBank:
         self._free(adapter)
 
     def select(self, adapters: Sequence[AdapterVersion], fed: int) -> None:
-        """The adapters of the rows of the next forward pass, in order, and how many tokens each is fed."""
+        """Set the adapters of the next forward pass's rows, in order, and how many tokens each row is fed."""
         self._selection.rows, self._selection.fed = len(adapters), fed
         slots = [adapter.slot for adapter in adapters]
         if len(set(slots)) == 1:

@@ -1,4 +1,4 @@
-"""Which layers of a model an adapter can change, and what an adapter has to fit there."""
+"""Which layers of a model an adapter can change, and the shapes and types it must fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def base_layer(module: object, *, by: tuple[str, ...] = (LORA, DORA)) -> nn.Modu
 
     Args:
         module: any module.
-        by: the modules of mlx-lm whose classes count.
+        by: the mlx-lm modules whose classes count.
     """
     if not isinstance(module, nn.Module) or not any(kind.__module__ in by for kind in type(module).__mro__):
         return None
@@ -29,7 +29,7 @@ def base_layer(module: object, *, by: tuple[str, ...] = (LORA, DORA)) -> nn.Modu
 def linear_shapes(model: nn.Module) -> dict[str, tuple[int, int]]:
     """Path -> (in, out) of every linear layer that an adapter may change, LoRA wrappers seen through.
 
-    Layers with a call of their own are left out: some split their result, and a product cannot be added to that.
+    Layers that override the call are left out: some split their result, and a product cannot be added to that.
     """
     shapes = {}
     for path, module in model.named_modules():
@@ -47,14 +47,14 @@ def _is_linear(module: nn.Module) -> bool:
 
 
 def narrowest(model: nn.Module) -> mx.Dtype:
-    """float16 where some linear layer has it, else bfloat16, else float32: what an adapter must be finite in."""
+    """float16 if any linear layer has it, else bfloat16, else float32: the type an adapter must be finite in."""
     layers = [m for m in model.modules() if isinstance(m, (nn.Linear, nn.QuantizedLinear))]
     kinds = {(m.scales if isinstance(m, nn.QuantizedLinear) else m.weight).dtype for m in layers}
     return next((kind for kind in (mx.float16, mx.bfloat16) if kind in kinds), mx.float32)
 
 
 def other_layers(model: nn.Module) -> dict[str, str]:
-    """Path -> what it is, for layers that mlx-lm can put LoRA on and the engine cannot."""
+    """Path -> kind of layer, for layers that mlx-lm can adapt with LoRA but the engine cannot."""
     kinds = {
         "expert": (SwitchLinear, QuantizedSwitchLinear),
         "embedding": (nn.Embedding, nn.QuantizedEmbedding),

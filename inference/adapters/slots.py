@@ -1,7 +1,7 @@
 """The adapter weights of each layer by slot, and which slot each row of a forward pass uses.
 
-A batch whose rows all use one slot pays two small products and no gather, a mixed batch uses `mx.gather_mm` with a slot
-number per row, and a layer that no slot has weights for pays nothing.
+A batch whose rows all use one slot costs two small products and no gather, a mixed batch uses `mx.gather_mm` with a
+slot number per row, and a layer without weights in any slot costs nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mlx import nn
 
 Ranks = tuple[tuple[str, int], ...]
 Joint = tuple[np.ndarray, np.ndarray, Ranks]
-"""Several adapters side by side: A (in, R), B (R, out), and their digests with how many of the R ranks each."""
+"""Several adapters side by side: A (in, R), B (R, out), and each one's digest with its share of the R ranks."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Selection:
     def split(self, shape: tuple[int, ...]) -> int:
         """The number of rows along the first axis of a layer's input, which may be flattened rows of `fed` tokens.
 
-        RuntimeError for any other input: which of it is whose adapter's cannot be known.
+        RuntimeError for any other input, whose parts cannot be matched to adapters.
         """
         if len(shape) > 1 and shape[0] in (self.rows, self.rows * self.fed):
             return self.rows
@@ -44,7 +44,7 @@ class Selection:
 
 @dataclass(slots=True)
 class LayerSlots:
-    """A layer's weights by slot. A plain object, so that the module tree does not take it for parameters."""
+    """A layer's weights by slot. A plain object, so that the module tree does not treat it as parameters."""
 
     selection: Selection
     weights: dict[int, tuple[mx.array, mx.array]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class LayerSlots:
     joint: tuple[frozenset[str], Joint | None] | None = None
 
     def host(self, slot: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """A slot's A (in, r) and B (r, out) as float32 numpy arrays over the same memory; None when it has none."""
+        """A slot's A (in, r) and B (r, out) as float32 numpy arrays over the same memory; None if it has none."""
         pair = self.weights.get(slot)
         if pair is None:
             return None
@@ -64,9 +64,9 @@ class LayerSlots:
         return view[1:]
 
     def joined(self, slot_of: Mapping[str, int]) -> Joint | None:
-        """The weights of several adapters, and maybe of more than were asked for; None when they have none here.
+        """The weights of several adapters, possibly more than requested; None if they have none in this layer.
 
-        They stand in the order of their digests: places decide last bits, and slots depend on what was published when.
+        They are ordered by digest: the order affects the last bits, and slot numbers depend on publication history.
         """
         if self.joint is None or not slot_of.keys() <= self.joint[0]:
             pairs = {digest: pair for digest in sorted(slot_of) if (pair := self.host(slot_of[digest])) is not None}
@@ -78,7 +78,7 @@ class LayerSlots:
         return self.joint[1]
 
     def stacked(self) -> tuple[mx.array, mx.array]:
-        """All slots as A (S, in, r) and B (S, r, out), ranks padded with zeros; built when a mixed batch needs it."""
+        """All slots as A (S, in, r) and B (S, r, out), ranks padded with zeros; built on demand for mixed batches."""
         if self.stack is None or self.stack[0].shape[0] < self.selection.capacity:
             rank = max(a.shape[1] for a, _ in self.weights.values())
             first_a, first_b = next(iter(self.weights.values()))
@@ -100,7 +100,7 @@ class AdaptedLinear(nn.Module):
         self.slots = LayerSlots(selection)
 
     def __call__(self, x: mx.array) -> mx.array:
-        """x (n, ..., in) -> (n, ..., out); also (n * L, ..., in), as layers with experts see a batch."""
+        """x (n, ..., in) -> (n, ..., out); also (n * L, ..., in), the shape in which expert layers see a batch."""
         y = self.linear(x)
         slots = self.slots
         if not slots.weights:

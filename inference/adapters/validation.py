@@ -24,19 +24,19 @@ def check_adapter(
     other: Mapping[str, str] | None = None,
     dtype: mx.Dtype = mx.float32,
 ) -> Pairs:
-    """Pair up A and B per layer, check names, shapes and ranks, fold the scale into B, evaluate, check that all is
-    finite, before and after.
+    """Pair up A and B per layer, check names, shapes and ranks, fold the scale into B, evaluate, and check that
+    everything is finite before and after.
 
     Args:
-        shapes: what `linear_shapes` says of the model.
+        shapes: the model's `linear_shapes`.
         weights: mlx-lm's names and arrays.
-        scale: what the product of A and B is multiplied with.
+        scale: factor on the product of A and B.
         max_rank: highest rank accepted.
-        other: layers of another kind, for the message.
-        dtype: the model's; what is finite in it is served.
+        other: layers of other kinds, for the message.
+        dtype: the model's; values must be finite in it.
 
     Raises:
-        AdapterError: it names the first offending tensor.
+        AdapterError: names the first offending tensor.
     """
     if not weights:
         raise AdapterError("the adapter holds no tensors; expected pairs named <layer>.lora_a and <layer>.lora_b")
@@ -61,7 +61,7 @@ def check_adapter(
 
 
 def _finite(weight: mx.array) -> bool:
-    """In numpy where it knows the type, which on a CPU is ten times faster, and leaves no stream in the thread."""
+    """Checks in numpy where it knows the type: ten times faster on a CPU, and it leaves no stream in the thread."""
     if weight.dtype == mx.float32:
         return bool(np.isfinite(np.asarray(weight)).all())
     return bool(mx.isfinite(weight).all().item())
@@ -70,7 +70,7 @@ def _finite(weight: mx.array) -> bool:
 def _served(weight: mx.array, scale: float) -> mx.array:
     """A scaled copy; on a CPU in float32, since MLX's `gather_mm` has no other type there."""
     if weight.dtype == mx.float32:
-        with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at what came of it
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller checks the result
             return mx.array(np.asarray(weight) * np.float32(scale))
     return (weight.astype(mx.float32) if mx.default_device().type == mx.DeviceType.cpu else mx.array(weight)) * scale
 

@@ -1,4 +1,4 @@
-"""Ask an engine for completions and publish adapters: in this process, over HTTP, or at several servers.
+"""Request completions and publish adapters: in this process, over HTTP, or across several servers.
 
 Importing this package loads neither MLX nor an HTTP library.
 """

@@ -1,6 +1,6 @@
-"""`/v1/completions` with token ids in and out and several prompts in one call, as vLLM and `legos serve` have it.
+"""`/v1/completions` with token ids in and out and several prompts per call, as in vLLM and `legos serve`.
 
-Pure functions. An answer counts only when it is to these prompts, by this model, complete, and nothing else: a mistake
+Pure functions. An answer is accepted only if it is complete, for exactly these prompts, and by this model: a mistake
 here would be trained on.
 """
 
@@ -15,17 +15,17 @@ from inference.types import Completion, FinishReason, Request, SamplingParams
 
 Json = dict[str, Any]
 MOST_PROMPTS = 128
-"""In one call; `legos serve` takes no more."""
+"""Per call; `legos serve` accepts no more."""
 CALL_TOKENS = 2048
-"""Tokens that one call may generate: an answer comes when its longest completion has ended."""
+"""Tokens that one call may generate: the answer arrives when its longest completion ends."""
 _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 
 
 def group_key(params: SamplingParams) -> Hashable:
-    """Equal for requests that may travel in one call: all but the seed agrees.
+    """Equal for requests that can share a call: everything but the seed agrees.
 
     Raises:
-        RequestRefused: 400 for an option that the protocol does not have.
+        RequestRefused: 400 for an option that the protocol lacks.
     """
     p = params
     if p.allowed is not None or p.logit_bias or p.top_logprobs or p.max_tokens is None:
@@ -36,7 +36,7 @@ def group_key(params: SamplingParams) -> Hashable:
 
 
 def most_prompts(params: SamplingParams) -> int:
-    """How many prompts travel in one call."""
+    """How many prompts fit in one call."""
     return min(MOST_PROMPTS, max(1, CALL_TOKENS // (params.max_tokens or CALL_TOKENS)))
 
 
@@ -46,8 +46,8 @@ def body(model: str, requests: Sequence[Request], *, seeds: bool) -> Json:
     Args:
         model: the adapter's name, or the base model's.
         requests: of one `group_key`.
-        seeds: send a seed for each prompt. vLLM knows only one seed for all of them, with which equal prompts get equal
-            answers, so none is sent there.
+        seeds: send a seed for each prompt. vLLM takes only one seed for all of them, which would give equal prompts
+            equal answers, so none is sent to it.
     """
     params = requests[0].sampling
     out: Json = {
@@ -77,10 +77,10 @@ def read(answer: Any, model: str, requests: Sequence[Request], version: int, dig
         model: that was asked.
         requests: that were sent.
         version: of the model's weights.
-        digest: of the adapter's weights; a server that tells theirs must tell this one.
+        digest: of the adapter's weights; a server that reports a digest must report this one.
 
     Raises:
-        BadAnswer: it is no such answer.
+        BadAnswer: it is not a valid answer to these requests.
     """
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(choices, list) or len(choices) != len(requests):
@@ -142,7 +142,7 @@ def _tokens(choice: Json, request: Request) -> tuple[list[int], list[float], Fin
 
 
 def _plain(params: SamplingParams) -> bool:
-    """Whether tokens are drawn from the raw distribution, whose log-probabilities servers report."""
+    """Whether tokens are drawn from the raw distribution, the one whose log-probabilities servers report."""
     return (params.temperature, params.top_p, params.top_k, params.min_p) == (1.0, 1.0, 0, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""One server of a fleet: what kind it is, how adapters get there, how busy it is, whether it can be used."""
+"""One server of a fleet: its kind, how adapters reach it, its load, and whether it is usable."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from inference.client.shelf import Shelf
 from inference.types import Completion, Request
 
 Way = Literal["pull", "push", "upload"]
-"""How an adapter reaches a server: it takes it from the shelf when asked for it, is told of it, or is sent it."""
+"""How a server gets an adapter: it pulls it from the shelf on request, is told to load it, or receives an upload."""
 WINDOW = 256
-"""Completions that one server is asked for at a time; fewer after it said that it is full."""
+"""Completions requested from one server at a time; fewer after it reported being full."""
 MISSES = 4
-"""How often in a row a server may not know an adapter that it should have."""
+"""How often in a row a server may fail to know an adapter that it should have."""
 
 
 @dataclass(eq=False, slots=True)
 class Publication:
-    """Weights under a name that stands for nothing else, ever. outstanding: requests that still need it."""
+    """Weights under a name that never means anything else. outstanding: requests that still need it."""
 
     name: str
     packed: PackedAdapter
@@ -42,7 +42,7 @@ class Endpoint:
     Args:
         client: of the server; it must not repeat by itself.
         shelf: where servers take adapters from; None: they are sent.
-        kind: "vllm" where the address says so; else it is found out.
+        kind: "vllm" if the address says so; otherwise detected.
     """
 
     def __init__(self, client: HttpClient, shelf: Shelf | None, kind: str | None = None) -> None:
@@ -58,36 +58,36 @@ class Endpoint:
         self.outstanding = self.served = 0
         self.window = WINDOW
         self.pace = 0.0
-        """Seconds a token, of late; 0 before the first answer."""
+        """Recent seconds per token; 0 before the first answer."""
         self.reviving: asyncio.Task[None] | None = None
         self._there: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._changing = asyncio.Lock()  # room is made before it is taken, where a server takes few adapters
+        self._changing = asyncio.Lock()  # room is made before it is taken, for servers with few adapter slots
         self.sending: asyncio.Task[None] | None = None
-        """What brought an adapter there last; broken off, the adapter may arrive all the same."""
+        """The last task that sent an adapter there; even if cancelled, the adapter may still arrive."""
 
     @property
     def room(self) -> int:
-        """How many more completions it may be asked for now."""
+        """How many more completions may be requested now."""
         return self.window - self.outstanding if self.usable else 0
 
     def took(self, seconds: float, tokens: int) -> None:
-        """Notes how long an answer of so many tokens has taken."""
+        """Records how long an answer with this many tokens took."""
         now = seconds / (tokens + 1)
         self.pace = now if not self.pace else 0.8 * self.pace + 0.2 * now
 
     @property
     def bringing(self) -> list[asyncio.Task[None]]:
-        """What brings adapters there now."""
+        """The tasks that are bringing adapters there."""
         return [task for task in self._tasks if not task.done()]
 
     # --- who it is ---------------------------------------------------------------------------------------------------
 
     async def identify(self) -> None:
-        """Finds out what is served; what was published there counts as forgotten.
+        """Finds out what is served; adapters published there before count as forgotten.
 
         Raises:
-            Incompatible: it is another server than before, or none that can be used.
+            Incompatible: it is not the same server as before, or not a usable one.
         """
         before = (self.kind, self.base, self.root, self.info and self.info.base_digest)
         self._there = {}
@@ -127,10 +127,10 @@ class Endpoint:
     # --- adapters ----------------------------------------------------------------------------------------------------
 
     async def ensure(self, publication: Publication) -> None:
-        """Returns when the server has the adapter, or will take it from the shelf when it is asked for it.
+        """Returns once the server has the adapter, or will pull it from the shelf on request.
 
         Raises:
-            RequestRefused: it does not take it.
+            RequestRefused: the server refuses the adapter.
         """
         task = self._there.get(publication.name)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
@@ -148,7 +148,7 @@ class Endpoint:
                 await self._send(publication, self.way)
 
     async def _find_way(self, publication: Publication) -> None:
-        """The first way that works, the cheapest first."""
+        """Tries the ways in order of cost until one works."""
         ways: list[Way] = ["pull", "push"] if self.shelf is not None else []
         refused = ""
         for way in [*ways, *(["upload"] if self.kind == "legos" else [])]:
@@ -171,7 +171,7 @@ class Endpoint:
 
     async def _send(self, publication: Publication, way: Way) -> None:
         name = publication.name
-        if way == "pull":  # whoever asks for it makes the server take it
+        if way == "pull":  # the first request for it makes the server load it
             await self.client.call(
                 "POST", "/v1/completions", {"model": name, "prompt": [[1]], "max_tokens": 1, "temperature": 0.0}
             )
@@ -188,13 +188,13 @@ class Endpoint:
             await self.client.publish(name, publication.packed, publication.packed.scale, publication.version)
 
     async def drop(self, name: str) -> None:
-        """Lets the server forget an adapter, where that is possible now."""
+        """Makes the server forget an adapter, if that is possible now."""
         if self._there.pop(name, None) is not None and self.usable:
             async with self._changing:
                 await self._unload(name)
 
     async def clear(self, prefix: str) -> None:
-        """Lets the server forget all adapters whose name begins so, where that is possible now."""
+        """Makes the server forget all adapters whose name begins with the prefix, if that is possible now."""
         with suppress(ServerUnavailable, RequestRefused, BadAnswer):
             answer = await self.client.call("GET", "/v1/models")
             for model in answer["data"]:
@@ -211,10 +211,10 @@ class Endpoint:
     async def complete(
         self, requests: Sequence[Request], publication: Publication | None, session: str | None
     ) -> list[Completion]:
-        """One call for requests of one `completions.group_key`.
+        """One call for requests that share a `completions.group_key`.
 
         Raises:
-            InferenceError: as `HttpClient`.
+            InferenceError: as in `HttpClient`.
         """
         model = self.base if publication is None else publication.name
         if publication is not None:
@@ -234,16 +234,16 @@ class Endpoint:
 
 
 SLOWEST = 8.0
-"""At most so many times slower than the fastest is a server taken for, so that it is asked now and then."""
+"""Cap on how much slower than the fastest a server is rated, so that it still gets requests now and then."""
 
 
 def choose(endpoints: Sequence[Endpoint], session: str | None, last: Endpoint | None) -> Endpoint | None:
-    """The conversation's own server, unless it is lost or much busier than another; None when all are full.
+    """The conversation's own server, unless it is lost or much busier than another; None if all are full.
 
     Args:
         endpoints: the servers, always in the same order.
-        session: the conversation that the request belongs to, if it is of one.
-        last: the server that failed on the request last; asked again only where there is no other.
+        session: the conversation that the request belongs to, if any.
+        last: the server that last failed on the request; tried again only if there is no other.
     """
     if len(endpoints) == 1:
         return endpoints[0] if endpoints[0].room > 0 else None
@@ -255,7 +255,7 @@ def choose(endpoints: Sequence[Endpoint], session: str | None, last: Endpoint | 
     fastest = min(e.pace for e in able)
 
     def load(endpoint: Endpoint) -> float:
-        """What is to be done there, in requests of the fastest server."""
+        """The work queued there, in requests of the fastest server."""
         slower = min(endpoint.pace / fastest, SLOWEST) if fastest else 1.0
         return (endpoint.outstanding + 1) * slower
 

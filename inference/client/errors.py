@@ -1,4 +1,4 @@
-"""What goes wrong between a client and an engine. Every error is an `InferenceError`; none holds an API key."""
+"""Errors between a client and an engine. Each is an `InferenceError`; none contains an API key."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from inference.types import InferenceError
 
 
 class ServerUnavailable(InferenceError):
-    """No answer, or one that says "later", as often as it was tried.
+    """Every attempt got no answer, or one that says "later".
 
     Attributes:
-        status: the HTTP status when there was an answer (429 busy, 502 to 504), else None.
-        retry_after: seconds that the answer asked to wait.
+        status: the HTTP status if there was an answer (429 busy, 502 to 504), else None.
+        retry_after: seconds to wait, as requested by the answer.
         timed_out: whether one attempt took too long.
     """
 
@@ -22,11 +22,11 @@ class ServerUnavailable(InferenceError):
 
 
 class RequestRefused(InferenceError):
-    """The request was understood and will not be served: trying again does not help.
+    """The request was understood but will not be served; retrying does not help.
 
     Attributes:
-        status: as over HTTP: 400 for what is out of range, 401 for a missing key, 404 for an adapter that is not
-            published, 409 for a version of one that came too late, 500 when the engine failed on this request.
+        status: as over HTTP: 400 for values out of range, 401 for a missing key, 404 for an adapter that is not
+            published, 409 for an adapter version that came too late, 500 if the engine failed on this request.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -39,4 +39,4 @@ class BadAnswer(InferenceError):
 
 
 class Incompatible(InferenceError):
-    """Client and server do not have the same model; the message names what differs."""
+    """Client and server have different models; the message names the differences."""

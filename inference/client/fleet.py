@@ -1,7 +1,8 @@
-"""Several servers as one generator: who is asked for what, and where a request goes when its server fails.
+"""Several servers as one generator: assigns requests to servers, and reassigns them when a server fails.
 
-A request waits here until a server has room for it, travels with others of its kind in one call, and is answered once:
-by its server, by another one when that is lost, slow, full or wrong, or by an error when there has been none for long.
+A request waits here until a server has room for it, shares a call with others of its kind, and is answered exactly
+once: by its server, by another one if that is lost, slow, full or wrong, or by an error if no server has been usable
+for long.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from inference.types import Completion, InferenceError, Request
 
 logger = logging.getLogger(__name__)
 FAULTS = 3
-"""How often a request may bring an error of the server itself (500), on whatever server, before it is the request's."""
+"""After this many server errors (500), on any server, the fault is taken to be the request's."""
 
 
 @dataclass(eq=False, slots=True)
@@ -36,9 +37,9 @@ class Pending:
     """A request on its way to its one answer.
 
     Attributes:
-        since: when it failed first.
-        faults: how often a server failed on it; from then on it travels alone.
-        last: the server that failed last, and is asked again only where there is no other.
+        since: time of its first failure.
+        faults: how often a server failed on it; after the first failure it travels alone.
+        last: the server that failed last; tried again only if there is no other.
     """
 
     number: int
@@ -51,18 +52,19 @@ class Pending:
 
 
 class Fleet:
-    """Servers of one model. All methods but `prepare` belong to the event loop that it is made in.
+    """Servers of one model. All methods but `prepare` must be called in the event loop that created it.
 
     Args:
-        urls: http://HOST:PORT of `legos serve` or vLLM, which is found out, or vllm://HOST:PORT.
-        deliver: takes the number of a request and its completion or error, once for each; of cancelled ones never.
-        api_key: of all servers.
-        shelf: a folder that the servers see under the same path, and take adapters from; None: they are sent.
-        timeout: seconds for one call.
-        patience: seconds that a request may go from failure to failure, or find no server.
-        retry: its waits are those before a server that failed is asked again.
-        sessions: over how many session ids (header `X-Session-ID`) conversations are spread, for a router in front of
-            many servers; 1: none is sent, and one call may carry the turns of any.
+        urls: http://HOST:PORT of `legos serve` or vLLM (detected), or vllm://HOST:PORT.
+        deliver: receives each request's number with its completion or error, exactly once; never for cancelled
+            requests.
+        api_key: for all servers.
+        shelf: a folder that the servers see under the same path and load adapters from; None: adapters are uploaded.
+        timeout: seconds per call.
+        patience: seconds that a request may keep failing or find no server.
+        retry: its waits apply before a failed server is tried again.
+        sessions: number of session ids (header `X-Session-ID`) to spread conversations over, for a router in front of
+            many servers; 1: none is sent, and a call may mix turns of any conversations.
     """
 
     def __init__(
@@ -100,10 +102,10 @@ class Fleet:
     # --- servers -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Finds out what all servers serve, waiting for those that are still loading.
+        """Finds out what all servers serve, waiting for any that are still loading.
 
         Raises:
-            InferenceError: one of them does not answer, or is none that can be used.
+            InferenceError: one of them does not answer or is not usable.
         """
 
         async def begin(endpoint: Endpoint) -> None:
@@ -117,7 +119,7 @@ class Fleet:
         return "no server is usable: " + "; ".join(f"{e.url}: {e.error or 'not asked yet'}" for e in self.endpoints)
 
     def _leave_out(self, endpoint: Endpoint, error: BaseException, wait: float | None = None) -> None:
-        """No more requests until it has shown again what it serves; after `wait`, or the longer it fails the later."""
+        """Stops requests to a server until it identifies itself again; checks after `wait`, or with growing delays."""
         if not endpoint.usable:
             return
         endpoint.usable = False
@@ -144,7 +146,7 @@ class Fleet:
         self._drain()
 
     def _expire(self) -> None:
-        """Gives up what has waited for too long while nobody could be asked."""
+        """Gives up on requests that waited too long without a usable server."""
         if any(endpoint.usable for endpoint in self.endpoints):
             return
         now = time.monotonic()
@@ -155,18 +157,18 @@ class Fleet:
     # --- adapters ----------------------------------------------------------------------------------------------------
 
     def prepare(self, prefix: str, weights: Mapping[str, Any], scale: float, version: int) -> Publication:
-        """An adapter ready to be published, on the shelf where there is one.
+        """An adapter ready to be published, placed on the shelf if there is one.
 
         Called in the thread that made the weights, which may be lazy.
 
         Args:
-            prefix: what its name begins with; version and weights follow, so the name never means other weights.
-            weights: MLX or numpy arrays by mlx-lm's names.
-            scale: what the product of A and B is multiplied with.
-            version: what completions say they are of.
+            prefix: start of its name; version and weights follow, so a name never means other weights.
+            weights: MLX or numpy arrays under mlx-lm's names.
+            scale: factor on the product of A and B.
+            version: the version that completions report.
 
         Raises:
-            RequestRefused: 400 for what is not an adapter.
+            RequestRefused: 400 if it is not an adapter.
             OSError: the shelf cannot be written.
         """
         packed = pack(weights, scale)
@@ -176,30 +178,30 @@ class Fleet:
         return Publication(name, packed, version)
 
     def publish(self, publication: Publication) -> None:
-        """Makes an adapter known; servers get it at once, and nobody waits for all of them."""
+        """Announces an adapter; every server gets it at once, without waiting for all of them."""
         self._publications[publication.name] = publication
         for endpoint in self.endpoints:
             if endpoint.usable:
                 self._task(self._bring(endpoint, publication))
 
     async def _bring(self, endpoint: Endpoint, publication: Publication) -> None:
-        with suppress(InferenceError):  # the first request that needs it says what is wrong
+        with suppress(InferenceError):  # the first request that needs it reports what is wrong
             await endpoint.ensure(publication)
 
     def use_base(self, publication: Publication) -> None:
-        """Asks the base model under the name of an adapter that changes nothing, from now on.
+        """From now on, requests the base model under the name of an adapter that changes nothing.
 
-        vLLM 0.32 on a CPU computes requests of the base wrongly (by 9 nats) beside requests of an adapter.
+        vLLM 0.32 on a CPU computes base requests wrongly (by 9 nats) when batched with adapter requests.
         """
         self.base = publication
         self.publish(publication)
 
     def publication(self, name: str) -> Publication:
-        """What was published under a name."""
+        """The publication under a name."""
         return self._publications[name]
 
     def retire(self, name: str) -> None:
-        """Lets the servers forget an adapter as soon as no request needs it any more."""
+        """Makes the servers forget an adapter as soon as no request needs it."""
         publication = self._publications.get(name)
         if publication is not None:
             publication.retired = True
@@ -216,7 +218,7 @@ class Fleet:
             await asyncio.to_thread(self.shelf.remove, name)
 
     async def clear(self, prefix: str) -> None:
-        """Takes away every adapter whose name begins so, where that is possible now."""
+        """Removes every adapter whose name begins with the prefix, if that is possible now."""
         for name in [name for name in self._publications if name.startswith(prefix)]:
             del self._publications[name]
         await asyncio.gather(*(endpoint.clear(prefix) for endpoint in self.endpoints))
@@ -227,7 +229,7 @@ class Fleet:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def submit(self, requests: Iterable[tuple[int, Request, str | None]]) -> None:
-        """Sends requests off: number, request, name of a published adapter. `deliver` gets what becomes of each."""
+        """Submits requests: number, request, name of a published adapter. `deliver` gets the outcome of each."""
         for number, request, name in requests:
             publication = self.base if name is None else self._publications[name]
             ticket = Pending(number, request, publication)
@@ -238,7 +240,7 @@ class Fleet:
         self._drain()
 
     def cancel(self, number: int) -> None:
-        """Forgets a request. A call that nobody waits for any more is broken off, which ends it on the server."""
+        """Forgets a request. A call that nobody waits for any more is cancelled, which ends it on the server."""
         ticket = self._open.get(number)
         if ticket is None:
             return
@@ -249,7 +251,7 @@ class Fleet:
                 task.cancel()
 
     def _drain(self) -> None:
-        """Gives waiting requests to servers that have room, those of a kind together."""
+        """Assigns waiting requests to servers with room, grouping those of a kind."""
         groups: dict[tuple[object, ...], list[Pending]] = {}
         rest: deque[Pending] = deque()
         now = time.monotonic()
@@ -285,7 +287,7 @@ class Fleet:
                 task.add_done_callback(lambda done: self._calls.pop(done, None))
 
     def _lane(self, ticket: Pending) -> str | None:
-        """The session id that a conversation travels under."""
+        """The session id sent for a conversation."""
         session = ticket.request.session
         if session is None or self.sessions <= 1:
             return None
@@ -297,7 +299,7 @@ class Fleet:
             answers = await endpoint.complete([t.request for t in tickets], tickets[0].publication, session)
         except InferenceError as error:
             self._failed(endpoint, tickets, error)
-        except Exception as error:  # nobody waits for this task: the requests must hear of it
+        except Exception as error:  # nobody awaits this task: the requests must learn of it
             logger.exception("a call to %s failed", endpoint.url)
             for ticket in tickets:
                 self._finish(ticket, InferenceError(f"{endpoint.url}: {type(error).__name__}: {error}"))
@@ -310,7 +312,7 @@ class Fleet:
             self._drain()
 
     def _failed(self, endpoint: Endpoint, tickets: Sequence[Pending], error: InferenceError) -> None:
-        """What an error means: for the server, and for the requests that it was asked for."""
+        """Handles an error: its consequences for the server and for its requests."""
         status = getattr(error, "status", None)
         final = False
         if isinstance(error, ServerUnavailable) and status == 429:
@@ -363,7 +365,7 @@ class Fleet:
         """Breaks off what runs.
 
         Args:
-            seconds: that adapters on their way may take to arrive. One that is broken off may arrive later, and stay.
+            seconds: seconds that adapters in transit get to arrive. A cancelled one may still arrive later, and stay.
         """
         self._waiting.clear()
         for endpoint in self.endpoints:
@@ -381,7 +383,7 @@ class Fleet:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
-        """Breaks off what runs, and closes the connections."""
+        """Cancels all running calls and closes the connections."""
         await self.stop()
         closed = await asyncio.gather(*(e.client.close() for e in self.endpoints), return_exceptions=True)
         for fault in closed:

@@ -32,16 +32,16 @@ class HttpClient(Client):
 
     Args:
         url: such as "http://127.0.0.1:8000"; see `inference.address`.
-        api_key: one of the server's keys; it appears in no repr, error or log.
+        api_key: one of the server's keys; never shown in a repr, error or log.
         timeout: seconds for one attempt, from the first byte sent to the last received.
-        connect_timeout: seconds of these to connect.
+        connect_timeout: seconds of it allowed for connecting.
         retry: how often and how long to try again after a refused or lost connection and after 429, 502, 503, 504.
-        max_connections: requests in flight at once; more wait here.
-        max_answer_bytes: longest answer that is read.
-        transport: of httpx2, instead of the network.
+        max_connections: requests in flight at once; further ones wait here.
+        max_answer_bytes: longest answer accepted.
+        transport: an httpx2 transport to use instead of the network.
 
-    Everything repeated is safe to repeat: completions carry their seed (drawn here where none is given), and
-    publishing names its version.
+    Every retried call is safe to repeat: completions carry their seed (drawn here if none is given), and publishing
+    names its version.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class HttpClient(Client):
         limits = httpx2.Limits(max_connections=max_connections, max_keepalive_connections=64, keepalive_expiry=10.0)
         self._http = httpx2.AsyncClient(
             headers={} if api_key is None else {"Authorization": f"Bearer {api_key}"},
-            # The time of a whole attempt is watched below; a server may well be silent while it generates.
+            # The time limit for a whole attempt is enforced below; a server may be silent while it generates.
             timeout=httpx2.Timeout(None, connect=connect_timeout),
             transport=transport
             or httpx2.AsyncHTTPTransport(limits=limits, trust_env=False, socket_options=_keepalive()),
@@ -76,7 +76,7 @@ class HttpClient(Client):
         return f"HttpClient({self.url!r})"
 
     def once(self) -> HttpClient:
-        """This client, connections shared, without repetitions of its own: for those who repeat elsewhere."""
+        """A client that shares these connections but does not retry: for callers with their own retries."""
         other = copy.copy(self)
         other.retry = Retry(attempts=1)
         return other
@@ -84,7 +84,7 @@ class HttpClient(Client):
     async def call(
         self, method: str, path: str, body: wire.Json | None = None, *, plain: bool = False, **parts: Any
     ) -> Any:
-        """One attempt at any route: the parsed answer; of a `plain` one, which need not be JSON, nothing.
+        """One attempt at any route: the parsed answer; nothing if `plain`, for answers that need not be JSON.
 
         Raises:
             InferenceError: `ServerUnavailable`, `RequestRefused` or `BadAnswer`.
@@ -113,7 +113,7 @@ class HttpClient(Client):
         version: int,
         mode: PublishMode = "pin",
     ) -> str:
-        """See `Client`. A repetition first asks whether the attempt before arrived: `abort` must end nothing twice."""
+        """See `Client`. A retry first asks whether the last attempt arrived: `abort` must end nothing twice."""
         path = f"/v1/adapters/{check_name(name)}"
         packed = pack(weights, scale)
         query = {"scale": repr(packed.scale), "version": str(int(version)), "mode": mode}
@@ -140,13 +140,13 @@ class HttpClient(Client):
             try:
                 await self._send("DELETE", path)
             except RequestRefused as error:
-                if not (number and error.status == 404):  # the attempt before had arrived
+                if not (number and error.status == 404):  # the previous attempt had arrived
                     raise
 
         await self.retry.run(attempt)
 
     async def info(self) -> ServerInfo:
-        """See `Client`. While the server loads its model it is waited for, as `retry` allows."""
+        """See `Client`. Waits, as `retry` allows, while the server loads its model."""
         answer = await self._repeat("GET", "/v1/legos/info")
         return self._interpret(lambda: wire.read_info(answer))
 
@@ -169,7 +169,7 @@ class HttpClient(Client):
 
     @staticmethod
     def _written(body: wire.Json | None) -> tuple[dict[str, str], bytes | None]:
-        """The headers of a body, and its bytes."""
+        """A body's headers and its bytes."""
         if body is None:
             return {}, None
         try:
@@ -232,7 +232,7 @@ class HttpClient(Client):
 
 
 def _redactor(key: str | None) -> Callable[[str], str]:
-    """Takes the key out of texts; holding it in a function keeps it out of `vars` and debuggers' tables."""
+    """Removes the key from texts; holding it in a closure keeps it out of `vars` and debuggers' views."""
     if key is None:
         return lambda text: text
     if not isinstance(key, str) or not re.fullmatch(r"[!-~]+", key):
@@ -245,7 +245,7 @@ def _no_constant(text: str) -> NoReturn:
 
 
 def _keepalive() -> list[tuple[int, int, int]]:
-    """Notice within a minute that the other machine is gone, also while waiting for a long completion."""
+    """Notice within a minute that the other machine is gone, even while waiting for a long completion."""
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):

@@ -1,4 +1,4 @@
-"""The one interface of an engine in this process, a server, and several servers."""
+"""One interface for an engine in this process, a server, or several servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Message = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens: of the prompt, of these from the cache, and of the reply."""
+    """Token counts: prompt, cached prompt tokens, reply."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -26,7 +26,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """A reply in text, with the tokens it was made of; what is not listed is as in `Completion`.
+    """A reply as text, with its tokens; attributes not listed are as in `Completion`.
 
     Attributes:
         text: without end tokens and without a stop text.
@@ -52,7 +52,7 @@ class ChatReply:
 class ServerInfo:
     """What an engine serves. The digests are hexadecimal SHA-256; see `loading.base_digest` and `identity`.
 
-    max_adapters: most names at a time, of a pool the least of its servers; None: no limit is known.
+    max_adapters: most names at a time, for a pool the minimum over its servers; None: no known limit.
     """
 
     protocol: int
@@ -67,17 +67,17 @@ class ServerInfo:
 
 
 class Client(Protocol):
-    """How to ask for completions and publish adapters, wherever the engine is. Use it with `async with`.
+    """Requests completions and publishes adapters, wherever the engine is. Use it with `async with`.
 
-    A `session` names the conversation that a request belongs to, so that whoever stands in front of several servers can
-    keep it where its keys and values are; over HTTP it is the header `X-Session-ID`.
+    A `session` names the conversation that a request belongs to, so that a router in front of several servers can keep
+    it where its keys and values are; over HTTP it is the header `X-Session-ID`.
     """
 
     async def complete(self, request: Request) -> Completion:
         """Token ids in, token ids out. `stop_ids=None` means the end tokens of tokenizer and chat template.
 
-        Cancelled, it aborts the request. Raises RequestRefused for what cannot be served, ServerUnavailable when no
-        engine answers.
+        Cancelling it aborts the request. Raises RequestRefused if it cannot be served, ServerUnavailable if no engine
+        answers.
         """
         ...
 
@@ -111,25 +111,25 @@ class Client(Protocol):
     ) -> str:
         """Make LoRA weights the current version of a name, as `Engine.publish` does; returns their digest.
 
-        To repeat it changes nothing. Raises RequestRefused when they do not fit (400), or when this version is older
+        Repeating it changes nothing. Raises RequestRefused when they do not fit (400), or when this version is older
         than the last of the name or was published with other weights (409); the last version then keeps serving.
         """
         ...
 
     async def unpublish(self, name: str) -> None:
-        """Take an adapter away; what runs under it finishes. RequestRefused 404 when there is none of that name."""
+        """Remove an adapter; its running requests finish. RequestRefused 404 if there is none of that name."""
         ...
 
     async def info(self) -> ServerInfo:
-        """What is served; `check_compatible` compares it."""
+        """What the engine serves; `check_compatible` compares it."""
         ...
 
     async def health(self) -> bool:
-        """Whether tokens flow or the engine is idle. Never raises for an engine that is not there."""
+        """Whether tokens flow or the engine is idle. Never raises if there is no engine."""
         ...
 
     async def close(self) -> None:
-        """Close connections, and an engine that this client has started."""
+        """Close connections, and the engine if this client started it."""
         ...
 
     async def __aenter__(self) -> Self:
@@ -142,14 +142,14 @@ class Client(Protocol):
 def chat_options(
     *, adapter: str | None = None, choices: Sequence[str] | None = None, **sampling: Any
 ) -> tuple[str | None, Sequence[str] | None, SamplingParams]:
-    """The keywords of `Client.chat`, apart. TypeError for one that is not known."""
+    """Splits the keywords of `Client.chat`. TypeError for an unknown one."""
     return adapter, choices, SamplingParams(**sampling)
 
 
 def check_compatible(
     info: ServerInfo, base_digest: str, tokenizer_digest: str, template_digest: str, vocab: int
 ) -> None:
-    """Refuse a server that does not work on the trainer's model: Incompatible names everything that differs."""
+    """Refuse a server that does not have the trainer's model: Incompatible names every difference."""
     ours = ServerInfo(PROTOCOL, info.model, base_digest, tokenizer_digest, template_digest, vocab, info.context)
     wrong = _unequal(info, ours)
     if wrong:
@@ -161,7 +161,7 @@ def check_compatible(
 
 
 def _unequal(one: ServerInfo, other: ServerInfo) -> list[tuple[str, str, str]]:
-    """What must agree and does not, with both values."""
+    """Fields that must agree but do not, with both values."""
     names = {
         "protocol": "protocol",
         "base_digest": "base model",

@@ -1,4 +1,4 @@
-"""A client of an engine in this process, which gives what a server with the same model would."""
+"""A client of an engine in this process, with the same results as a server with the same model."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 class LocalClient(Client):
     """`Client` of an `AsyncEngine`.
 
-    An engine that has not been started is started on entering, and then closed with the client; one that runs already
-    is left running.
+    An engine that has not been started is started on entering and closed with the client; one already running is left
+    running.
 
     Args:
         engine: the engine.
-        model: name or directory that its model was loaded from; `info` takes its digests from there.
+        model: name or directory of its model; `info` takes the digests from there.
     """
 
     def __init__(self, engine: AsyncEngine, model: str | Path | None = None) -> None:
         self.engine, self.model = engine, model
         self._owned = False
         self._base: str | None = None
-        self._talk: Conversations | None = None  # None too for an engine without a tokenizer
+        self._talk: Conversations | None = None  # also None for an engine without a tokenizer
         self._talk_tried = False
         self._lock = asyncio.Lock()
 
     @classmethod
     def load(cls, model: str | Path = "tiny", **options: Any) -> Self:
-        """A client with an engine of its own. options: of `Engine`."""
+        """A client with its own engine. options: those of `Engine`."""
         from inference.engine import AsyncEngine, Engine
 
         return cls(AsyncEngine(lambda: Engine.load(model, **options)), model)
@@ -121,7 +121,7 @@ class LocalClient(Client):
             arrays = adapter_tensors(packed.body)
         else:
             arrays = {key: w if isinstance(w, mx.array) else mx.array(w) for key, w in weights.items()}
-        mx.eval(arrays)  # in this thread, as the engine's cannot evaluate what was made here
+        mx.eval(arrays)  # in this thread, as the engine's cannot evaluate arrays made here
         with _as_refusals():
             return await self.engine.call(
                 lambda e: e.publish(name, arrays, scale=scale, version=version, mode=mode, monotone=True)
@@ -161,7 +161,7 @@ class LocalClient(Client):
         return self.engine.worker.healthy()
 
     async def close(self) -> None:
-        """End the engine, if this client has started it."""
+        """End the engine, if this client started it."""
         if self._owned:
             self._owned = False
             await self.engine.close()
@@ -173,7 +173,7 @@ class LocalClient(Client):
         return self
 
     async def _conversations(self) -> Conversations | None:
-        """Those of the engine's tokenizer, if it has one; made once, beside the loop, as it tries out the template."""
+        """Conversations for the engine's tokenizer, if any; made once, off the loop, as this tries out the template."""
         from inference.text import Conversations, Renderer
 
         async with self._lock:
@@ -188,7 +188,7 @@ class LocalClient(Client):
 
 @contextmanager
 def _as_refusals() -> Iterator[None]:
-    """The engine's errors as those of a server."""
+    """Turns the engine's errors into a server's."""
     try:
         yield
     except UnknownAdapter as error:

@@ -21,7 +21,7 @@ class PackedAdapter:
 
     Attributes:
         body: the bytes of a safetensors file.
-        scale: what the product of A and B is multiplied with.
+        scale: factor on the product of A and B.
         sha256: of the body.
         digest: what the engine will call it.
     """
@@ -33,7 +33,7 @@ class PackedAdapter:
 
 
 def check_name(name: str) -> str:
-    """The name, if an adapter may have it: it becomes part of a path."""
+    """The name, if valid for an adapter: it becomes part of a path."""
     if not isinstance(name, str) or not ADAPTER_NAME.fullmatch(name):
         raise RequestRefused(400, f"an adapter's name has 1 to 64 letters, digits, '.', '_' or '-'; got {name!r:.80}")
     return name
@@ -42,7 +42,7 @@ def check_name(name: str) -> str:
 def pack(weights: Mapping[str, Any] | PackedAdapter, scale: float) -> PackedAdapter:
     """Evaluate weights (MLX or numpy arrays of float16, bfloat16 or float32) and copy them.
 
-    Called in the thread that made them: a lazy MLX array can be evaluated nowhere else.
+    Call it in the thread that made them: a lazy MLX array cannot be evaluated elsewhere.
     """
     if isinstance(weights, PackedAdapter):
         if weights.scale != scale:

@@ -1,7 +1,7 @@
-"""When to try again: exponential backoff with jitter, at least as long as the server asks, and an end to it.
+"""When to retry: exponential backoff with jitter, at least as long as the server asks, within a limit.
 
-A loop of our own: `Retry-After` sets the waits, an attempt must know that it is a repetition, and a fleet chooses
-another server in between. What is left for a library such as stamina is this one formula.
+Our own loop: `Retry-After` sets the waits, an attempt must know that it is a retry, and a fleet switches servers in
+between. A library such as stamina would only replace this one formula.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Retry:
         attempts: tries in all.
         first: seconds of the first wait, before jitter.
         most: seconds of the longest wait, before jitter.
-        budget: seconds after the first failure in which a new attempt may start; a longer `Retry-After` ends it too.
+        budget: seconds after the first failure within which a new attempt may start; a longer `Retry-After` ends it
+            too.
     """
 
     attempts: int = 12
@@ -46,7 +47,7 @@ class Retry:
         return max(backoff * random.uniform(0.5, 1.0), retry_after or 0.0)
 
     async def run(self, attempt: Callable[[int], Awaitable[T]]) -> T:
-        """attempt(number from 0) until it does not raise ServerUnavailable; what is out of time is not repeated."""
+        """Call attempt(number from 0) until it does not raise ServerUnavailable; never retries after a timeout."""
         started: float | None = None
         number = 0
         while True:
@@ -63,7 +64,7 @@ class Retry:
 
 
 def retry_after(value: str | None) -> float | None:
-    """Seconds that a `Retry-After` header asks for: a number or a date. None for none and for nonsense."""
+    """Seconds that a `Retry-After` header asks for: a number or a date. None if missing or malformed."""
     if value is None:
         return None
     try:

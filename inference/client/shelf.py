@@ -1,6 +1,6 @@
-"""Adapters in a folder that trainer and servers share: servers take from there what they are asked for.
+"""Adapters in a folder shared by trainer and servers: servers load from it on request.
 
-A name stands for the same weights for ever, so a folder is written once, under another name first, and never changed.
+A name always means the same weights, so a folder is written once, under a temporary name first, and never changed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class Shelf:
     """A directory with a folder in PEFT's layout for each adapter, as vLLM's `lora_filesystem_resolver` reads it.
 
     Args:
-        root: the directory; it is made where it is not there.
+        root: the directory; created if missing.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
 
     def __init__(self, root: Path) -> None:
@@ -33,7 +33,7 @@ class Shelf:
         return self.root / check_name(name)
 
     def put(self, name: str, packed: PackedAdapter, base_model: str) -> None:
-        """Writes an adapter, whole or not at all; nothing where it is there already.
+        """Writes an adapter atomically; does nothing if it exists.
 
         Args:
             name: never used for other weights.
@@ -55,9 +55,9 @@ class Shelf:
                 raise
 
     def remove(self, name: str) -> None:
-        """Takes an adapter away, if it is there."""
+        """Removes an adapter, if it exists."""
         shutil.rmtree(self.path(name), ignore_errors=True)
 
     def names(self, prefix: str) -> list[str]:
-        """The adapters whose name begins so, and what is left of some that were being written."""
+        """The adapters whose name begins with the prefix, including leftovers of interrupted writes."""
         return [folder.name for folder in self.root.iterdir() if folder.name.lstrip(".").startswith(prefix)]

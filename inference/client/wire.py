@@ -1,7 +1,7 @@
-"""Requests as the server's JSON, and its answers as the engine's words. Pure functions.
+"""Requests to the server's JSON, and its answers to the engine's types. Pure functions.
 
 Every field of a `Request` is sent or refused. `park` is the exception: a server keeps every conversation while it has
-room, which changes no result.
+room, without changing any result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort"
 
 
 def completion_body(request: Request) -> Json:
-    """The body of POST /v1/completions. RequestRefused 400 for values that JSON cannot carry as they are."""
+    """The body of POST /v1/completions. RequestRefused 400 for values that JSON cannot represent."""
     if request.stream:
         raise RequestRefused(400, "stream has no meaning for a whole completion; use the engine or the HTTP API")
     params = request.sampling
@@ -32,7 +32,7 @@ def completion_body(request: Request) -> Json:
 def chat_body(
     messages: Sequence[Message], params: SamplingParams, adapter: str | None, choices: Sequence[str] | None
 ) -> Json:
-    """The body of POST /v1/chat/completions. RequestRefused 400 as `completion_body`."""
+    """The body of POST /v1/chat/completions. RequestRefused 400 as in `completion_body`."""
     body = _sampling(params, adapter) | {"messages": plain_messages(messages)}
     if choices is not None:
         body["guided_choice"] = list(choices)
@@ -40,7 +40,7 @@ def chat_body(
 
 
 def plain_messages(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """The messages as new dicts. RequestRefused 400 for what is more, less or something else than role and content."""
+    """The messages as new dicts. RequestRefused 400 unless each has exactly a role and a content."""
     plain = [dict(message) for message in messages]
     for message in plain:
         good = message.keys() == {"role", "content"} and isinstance(message["content"], str)
@@ -52,7 +52,7 @@ def plain_messages(messages: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def _sampling(params: SamplingParams, adapter: str | None) -> Json:
-    """What both kinds of request have in common. A seed is drawn where none is given, so that a repetition has it."""
+    """Fields shared by both kinds of request. Draws a seed if none is given, so that a retry reuses it."""
     body: Json = {
         "return_token_ids": True,
         "seed": secrets.randbits(63) if params.seed is None else _int("seed", params.seed),
@@ -60,7 +60,7 @@ def _sampling(params: SamplingParams, adapter: str | None) -> Json:
     for option in NUMBERS:
         value = getattr(params, option.name)
         if option.name == "speculate" and value == 0:
-            continue  # servers of before know no such option, and it changes no token
+            continue  # older servers lack this option, and it changes no token
         convert = _int if option.kind is int else _float
         body[option.name] = None if value is None and option.name == "max_tokens" else convert(option.name, value)
     if params.stop:
@@ -156,14 +156,14 @@ def read_info(answer: Any) -> ServerInfo:
 
 
 def error_text(answer: Any) -> str:
-    """What an error answer says, in OpenAI's form or FastAPI's; "" when it says nothing."""
+    """The message of an error answer, in OpenAI's form or FastAPI's; "" if there is none."""
     error = answer.get("error", answer.get("detail")) if isinstance(answer, dict) else None
     text = error.get("message") if isinstance(error, dict) else error
     return text[:1000] if isinstance(text, str) else ""
 
 
 def _tokens(choice: Json, adapter: str | None, tops: bool) -> Json:
-    """The fields that `Completion` and `ChatReply` share."""
+    """The fields shared by `Completion` and `ChatReply`."""
     tokens = _list(choice, "token_ids", int)
     logprobs = [float(p) for p in _list(choice, "token_logprobs", float)]
     sampled = [float(p) for p in _list(choice, "token_sampled_logprobs", float)]

@@ -39,8 +39,8 @@ def attend(
 
     Args:
         attention: the block's attention module, for its scale.
-        queries: as from `queries`.
-        keys: as from `keys_and_values`.
+        queries: from `queries`.
+        keys: from `keys_and_values`.
         values: likewise.
         visible: boolean, broadcasts to (n, 1, L, T); None lets every query see every key.
     """
@@ -49,7 +49,7 @@ def attend(
         out = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=attention.scale, mask=visible)
     else:
         groups = keys.shape[1]
-        # The heads that share keys are rows of one matrix product instead of many small ones.
+        # Heads that share keys become rows of one matrix product instead of many small ones.
         q = (queries * attention.scale).reshape(rows, groups, heads // groups * size, -1)
         scores = (q @ keys.swapaxes(-1, -2)).reshape(rows, groups, heads // groups, size, -1)
         weights = fastmath.softmax(scores, visible if visible is None or visible.ndim == 2 else visible[:, None])
@@ -65,6 +65,6 @@ def finish(block: Any, x: mx.array, attended: mx.array) -> mx.array:
 
 
 def _heads(x: mx.array, count: int, norm: Any) -> mx.array:
-    """(n, L, count * D) -> (n, count, L, D), each head normalised where the model does that."""
+    """(n, L, count * D) -> (n, count, L, D), each head normalised if the model does so."""
     x = x.reshape(x.shape[0], x.shape[1], count, -1)
     return (x if norm is None else norm(x)).transpose(0, 2, 1, 3)

@@ -1,20 +1,21 @@
-"""How a model is run: the cheapest forward pass that gives the model's own numbers.
+"""Chooses how a model runs: the cheapest forward pass that gives the model's own numbers.
 
-Each is compared with the slower one after it before it is relied on:
+Each is compared with the next slower one before it is relied on:
 
 * in numpy (host_forward.py): on a CPU, float32 weights, blocks built like Llama's and Qwen's, ordinary rotary
   embeddings: qwen2, qwen3, llama, mistral;
 * in MLX over the slots of `kv.py` (mlx_forward.py): keys and values, sliding windows, recurrent states and convolution
   tails, in any type, quantised or not, experts included. On a CPU, blocks built like Llama's get decoder.py's cheaper
-  pass while they compute in float32 (quantised with float32 scales too); bfloat16 and float16 get the model's own call;
-* row by row (solo_forward.py), with mlx-lm's own caches: other kinds of caches, and models that turn out not to take a
-  batch of rows that differ in length. Slower, no shared beginnings, the same numbers.
+  pass if they compute in float32 (including quantised with float32 scales); bfloat16 and float16 get the model's own
+  call;
+* row by row (solo_forward.py), with mlx-lm's own caches: other kinds of caches, and models that turn out not to support
+  batches of rows of different lengths. Slower, no shared prefixes, the same numbers.
 
 A model that none of them can run is refused with UnsupportedModel. docs/engine.md has a table by architecture.
 
-The comparisons cost a dozen passes over the weights. They are made on the first blocks, two at least and one of each
-kind, and the first tokens of the vocabulary; where kinds of caches differ, two tokens are compared over all blocks,
-too. For large models verdicts.py keeps what was found.
+The comparisons cost a dozen passes over the weights. They use the first blocks, at least two and one of each kind, and
+the first tokens of the vocabulary; if the kinds of caches differ, two tokens are also compared over all blocks. For
+large models verdicts.py keeps the results.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from inference.types import UnsupportedModel
 logger = logging.getLogger(__name__)
 
 _MISFITS = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
-"""What a model's code raises when it is not made for what it is given."""
+"""Exceptions from a model's code when it does not support its input."""
 
 _FEW_TOKENS = 1024
 _TABLES = (nn.Embedding, nn.QuantizedEmbedding, nn.Linear, nn.QuantizedLinear)
@@ -67,8 +68,8 @@ def choose_forward(model: nn.Module, bank: AdapterBank) -> Forward:
 def _few_blocks(model: nn.Module) -> nn.Module | None:
     """The model with its first blocks, at least two and one of each kind, over the same modules.
 
-    None where that is all of them, where they keep plain keys and values and differ all the same, and where they are
-    not where Llama's and Qwen's are.
+    None if those are all blocks, if blocks with plain keys and values differ anyway, or if the blocks are not where
+    Llama and Qwen have them.
     """
     chain = _chain(model)
     layers: Any = getattr(chain[-1], "layers", None) if chain else None
@@ -85,7 +86,7 @@ def _few_blocks(model: nn.Module) -> nn.Module | None:
         return None
     copies: list[Any] = _copied(chain)
     dict.__setitem__(copies[-1], "layers", layers[:count])
-    # Some count their caches by their arguments, not by their blocks.
+    # Some models count caches by their arguments, not by their blocks.
     object.__setattr__(copies[0], "make_cache", lambda: make_prompt_cache(model)[:count])
     return cast(nn.Module, copies[0])
 
@@ -111,14 +112,14 @@ def _plain(caches: list[Any]) -> bool:
 
 
 def _kind(cache: Any) -> tuple[Any, ...]:
-    """What tells a cache from others before it is used."""
+    """The properties that distinguish a cache before it is used."""
     parts = getattr(cache, "caches", ())
     sizes = [getattr(cache, name, None) for name in ("max_size", "keep", "chunk_size")]
     return (type(cache), *sizes, len(getattr(cache, "cache", ())), *(_kind(part) for part in parts))
 
 
 def _weighed(whole: MlxForward) -> bool:
-    """Takes the bytes of all blocks, whose caches differ, and compares two tokens."""
+    """Measures the bytes of all blocks, whose caches differ, and compares two tokens."""
     solo, kv = SoloForward(whole.model, whole.bank), whole.new_kv()
     try:
         found = whole(kv, 0, [0], np.zeros((1, 2), np.int32), [whole.bank.base])
@@ -129,7 +130,9 @@ def _weighed(whole: MlxForward) -> bool:
 
 
 def _few_tokens(short: Any, bank: AdapterBank) -> nn.Module | None:
-    """The model with the first tokens of its vocabulary; None where that saves little or is not where Llama's is."""
+    """The model with the first tokens of its vocabulary; None if that saves little or the vocabulary is not where Llama
+    has it.
+    """
     few: list[Any] = _copied(_chain(short))
     for parent, name in ((few[-1], "embed_tokens"), (few[-2], "lm_head")):
         table = parent.get(name)
@@ -157,7 +160,7 @@ def _first_rows(table: Any) -> nn.Module:
 
 
 def _vocabulary(model: Any, bank: AdapterBank) -> int:
-    """The width of the logits; nothing is computed for it."""
+    """The width of the logits, without computing anything."""
     bank.select([bank.base], 1)
     return int(model(mx.zeros((1, 1), mx.int32)).shape[-1])
 
@@ -194,7 +197,7 @@ def _cheapest(model: nn.Module, bank: AdapterBank, solo: SoloForward, verdicts: 
 
 
 def _still_agrees(chosen: Forward, solo: SoloForward, model: nn.Module) -> bool:
-    """Two tokens, for comparisons that were made in another process."""
+    """Re-checks two tokens, for comparisons made in another process."""
     try:
         found = chosen(chosen.new_kv(), 0, [0], np.zeros((1, 2), np.int32), [solo.bank.base])
     except _MISFITS:
@@ -205,15 +208,15 @@ def _still_agrees(chosen: Forward, solo: SoloForward, model: nn.Module) -> bool:
 def _batched(
     model: nn.Module, bank: AdapterBank, solo: SoloForward, verdicts: Verdicts
 ) -> tuple[MlxForward, Callable[[], list[Logits]]] | str:
-    """The model's own call over slots, and what makes its trial; or why there is none that gives the same numbers."""
+    """The model's own call over slots, and a function that runs its trial; or why none gives the same numbers."""
     reason = "rows of different lengths get other numbers in a batch than alone"
-    for mask_axes in (1, 2):  # some designs keep the heads of a group on an axis of their own
+    for mask_axes in (1, 2):  # some designs have a separate axis for the heads of a group
         try:
             own = MlxForward(model, bank, mask_axes=mask_axes, agrees=verdicts.agrees)
             found = cache(partial(trial, own, bank.base, pads=own.pads))
             if verdicts.agrees(f"slots, {mask_axes}", partial(_slots_agree, own, solo, found)):
                 return own, found
-        except _MISFITS as error:  # no slots, or code that does not take rows of different lengths
+        except _MISFITS as error:  # no slots, or code that does not support rows of different lengths
             reason = f"{type(error).__name__}: {error}"
     return reason
 
@@ -225,7 +228,7 @@ def _slots_agree(own: MlxForward, solo: SoloForward, found: Callable[[], list[Lo
 
 
 def _same_head(host: host_forward.HostForward, own: MlxForward, base: AdapterVersion) -> bool:
-    """Also for hidden states so large that a cap on the logits would show."""
+    """Compares heads, including on hidden states so large that a cap on the logits would show."""
     if own.head is None:
         return False
     hidden = np.random.default_rng(0).normal(size=(4, host.hidden)).astype(np.float32)

@@ -2,13 +2,13 @@
 
 For the decoders of blocks.py. Two savings over calling the model, neither of them an approximation:
 
-* of the last block only keys and values are needed at every position; its queries, its MLP and the final norm run where
-  logits are wanted, which is half of a prefill for a model of two layers;
-* softmax and SwiGLU come from fastmath.py.
+* the last block needs only keys and values at every position; its queries, its MLP and the final norm run only where
+  logits are wanted, which saves half of a prefill for a two-layer model;
+* softmax and SwiGLU from fastmath.py.
 
 `fits` looks at the structure; the numbers are also compared with the model's own before this is used. A model whose
-attention takes anything but tokens, mask and cache does not fit: Ministral scales queries by position from some length
-on, which a short comparison would not show. Metal and CUDA keep the model's own call, with MLX's fused kernels.
+attention takes anything but tokens, mask and cache does not fit: Ministral scales queries by position beyond some
+length, which a short comparison would miss. Metal and CUDA keep the model's own call, with MLX's fused kernels.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def _arguments(module: Any) -> set[str]:
 
 
 def _children(module: Any) -> set[str]:
-    """Names of submodules and of lists of them. MLX's own `children` has every list, such as llama's `layer_types`."""
+    """Names of submodules and of lists of them. MLX's own `children` includes every list, such as llama's
+    `layer_types`.
+    """
     parts = module.children() if isinstance(module, nn.Module) else {}
     return {
         name
@@ -64,7 +66,7 @@ def _children(module: Any) -> set[str]:
 def hidden_states(body: Any, tokens: mx.array, kv: SlotKVCache, last: Sequence[int] | None = None) -> mx.array:
     """Feed tokens (n, L) to the open frame of the KV cache; hidden states after the final norm, (n, L, H).
 
-    With `last` (n,) only those of position last[i] in row i, (n, 1, H).
+    With `last` (n,), only those at position last[i] of row i, (n, 1, H).
     """
     x = body.embed_tokens(tokens)
     every = _Positions(kv, tokens.shape[1], None)
@@ -75,7 +77,7 @@ def hidden_states(body: Any, tokens: mx.array, kv: SlotKVCache, last: Sequence[i
 
 
 class _Positions:
-    """The positions of the frame's tokens at which something is computed: all, or one per row."""
+    """The positions of the frame's tokens to compute: all, or one per row."""
 
     def __init__(self, kv: SlotKVCache, fed: int, last: Sequence[int] | None) -> None:
         frame = kv.frame
@@ -100,7 +102,7 @@ class _Positions:
 
 
 def _block(block: Any, x: mx.array, cache: Any, every: _Positions, wanted: _Positions) -> mx.array:
-    """One block: keys and values of `every` position are stored, the result is that of the `wanted` ones."""
+    """One block: stores keys and values of `every` position, returns the result at the `wanted` ones."""
     normed = block.input_layernorm(x)
     keys, values = cache.update_and_fetch(*blocks.keys_and_values(block, normed, every.offset))
     queries = blocks.queries(block, wanted.of(normed), wanted.offset)

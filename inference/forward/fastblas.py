@@ -28,7 +28,7 @@ from typing import Literal
 
 import threadpoolctl
 
-# Every CBLAS symbol that libmlx.so imports. LAPACK stays what it was.
+# Every CBLAS symbol that libmlx.so imports. LAPACK is left alone.
 SYMBOLS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")
 
 _PT_LOAD, _PT_DYNAMIC = 1, 2
@@ -44,7 +44,7 @@ class Status:
     Attributes:
         state: patched (here), already-fast (elsewhere), reference (could not be patched), off, not-needed.
         library: the one in use.
-        tried: why other libraries were not taken.
+        tried: why other libraries were rejected.
     """
 
     state: Literal["patched", "already-fast", "reference", "off", "not-needed"]
@@ -107,7 +107,7 @@ def _enable() -> Status:
         slots = {name: [base + offset for offset in offsets] for name, offsets in _got_slots(path).items()}
         if "cblas_sgemm" not in slots:
             raise RuntimeError("libmlx.so imports no cblas_sgemm")
-        # One product first: lazy binding fills the slot with the true address only when it is used.
+        # One product first: lazy binding fills the slot with the real address only on first use.
         mx.eval(mx.ones((8, 8), stream=mx.cpu) @ mx.ones((8, 8), stream=mx.cpu))
         owner = _mapped_file(ctypes.c_uint64.from_address(slots["cblas_sgemm"][0]).value)
     except (OSError, RuntimeError, struct.error, ValueError) as error:
@@ -139,7 +139,7 @@ def _candidates(choice: str) -> Iterator[str]:
 
 
 def _patch(slots: dict[str, list[int]], library: str) -> tuple[ctypes.CDLL, str]:
-    """Write the library's functions into the slots; on any failure the old addresses return and the error is raised."""
+    """Write the library's functions into the slots; on any failure, restores the old addresses and raises."""
     handle = ctypes.CDLL(library)  # RTLD_LOCAL: nobody else's symbols change
     prefix = next((p for p in ("scipy_", "") if hasattr(handle, p + "cblas_sgemm")), None)
     if prefix is None:
@@ -254,7 +254,7 @@ def _got_slots(path: str) -> dict[str, list[int]]:
 
 
 def gflops(n: int = 768, repeats: int = 5) -> float:
-    """Speed of an (n, n) float32 product through MLX, the best of some repeats."""
+    """Speed of an (n, n) float32 product through MLX, best of `repeats`."""
     import mlx.core as mx
 
     a = mx.ones((n, n))

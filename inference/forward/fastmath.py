@@ -2,13 +2,13 @@
 
 MLX's CPU backend takes exponentials one element at a time, 12-25 ns each, which makes them most of the cost of running
 a small model. numpy's are vectorised, ten times faster. So on the CPU and in float32 these functions compute in numpy,
-inside the autograd graph, with gradients by hand, a block at a time so that what one pass writes the next finds in the
-processor's cache. The same in float64, where MLX's exponential is only good to float32. Everywhere else they are MLX's
-own.
+inside the autograd graph, with hand-written gradients, a block at a time so that each pass finds the previous one's
+output in the processor's cache. The same holds in float64, where MLX's exponential is only accurate to float32.
+Everywhere else they are MLX's own.
 
-numpy needs numbers, so each of these functions has MLX compute all that came before while a graph is still being built,
-and the graph keeps it. For a large gradient that is several times the memory that MLX needs when it computes the graph
-as a whole, and the exponentials are a small part of its time: inside of `lazily()` all functions are MLX's own.
+numpy needs concrete numbers, so each function makes MLX evaluate all its inputs while the graph is still being built,
+and the graph keeps them. For a large gradient that takes several times the memory of evaluating the graph as a whole,
+and exponentials are a small part of its time: inside `lazily()` all functions are MLX's own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, cast
 import mlx.core as mx
 import numpy as np
 
-_BLOCK = 1 << 15  # numbers worked on at a time: 128 KiB of float32, a part of a level 2 cache
+_BLOCK = 1 << 15  # numbers processed at a time: 128 KiB of float32, part of a level 2 cache
 
 
 _LAZY: ContextVar[bool] = ContextVar("lazy", default=False)  # of this thread only: an engine may run in another
@@ -29,7 +29,7 @@ _LAZY: ContextVar[bool] = ContextVar("lazy", default=False)  # of this thread on
 
 @contextmanager
 def lazily() -> Iterator[None]:
-    """Inside, nothing is evaluated while a graph is built."""
+    """Evaluate nothing while a graph is built inside this context."""
     before = _LAZY.set(True)
     try:
         yield
@@ -72,7 +72,7 @@ def _softmax(x: mx.array) -> Any:
 
 @mx.custom_function
 def _masked_softmax(x: mx.array, seen: mx.array) -> Any:
-    # An addition of 0 or -inf is a pass inside the cache; choosing would be one through memory, and one more backward.
+    # Adding 0 or -inf is a pass within the cache; selecting would be a pass through memory, plus one more backward.
     hidden = np.where(np.asarray(seen), np.float32(0.0), np.float32(-np.inf))
     return _normalised(np.asarray(x), hidden.reshape((1,) * (x.ndim - hidden.ndim) + hidden.shape))
 
@@ -182,7 +182,7 @@ def _exp_vjp(x: mx.array, cotangent: mx.array, out: mx.array) -> mx.array:
 
 
 def distribution(logits: mx.array) -> tuple[mx.array, mx.array]:
-    """(K, V) -> log-probabilities and probabilities (K, V), with one exponential per element, gradient included.
+    """(K, V) -> log-probabilities and probabilities (K, V), with one exponential per element, including the gradient.
 
     `mx.logsumexp` takes one more in its gradient, and `exp(logprobs)` would take another.
     """
@@ -213,7 +213,7 @@ def _distribution_vjp(logits: mx.array, cotangents: tuple[mx.array, mx.array], o
     mx.eval(cotangents, outs)
     a, b, p = (np.asarray(array) for array in (*cotangents, outs[1]))
     array, out = _new(p)
-    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is for the caller to notice
+    with np.errstate(invalid="ignore", over="ignore"):  # non-finite values are left to the caller
         for block in _blocks(p):
             total = a[block].sum(axis=-1) + np.einsum("...i,...i->...", p[block], b[block])
             np.subtract(b[block], total[..., None], out=out[block])

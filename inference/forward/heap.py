@@ -1,4 +1,4 @@
-"""What glibc does with the memory that MLX frees. Elsewhere these are no-ops."""
+"""Controls what glibc does with memory that MLX frees. No-ops on other systems."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Give back what is kept and not in use, gaps between arrays included.
+    """Return unused memory to the system, including gaps between arrays.
 
-    For a process that runs for days: what it keeps is otherwise the most it ever needed, and grows with every gap that
-    the next array does not fit into.
+    For a process that runs for days: otherwise it keeps its peak usage, plus every gap that the next array does not fit
+    into.
     """
     malloc_trim = _of_the_c_library("malloc_trim")
     if malloc_trim is not None:
@@ -34,5 +34,5 @@ def return_freed_memory() -> None:
 
 
 def _of_the_c_library(name: str) -> Any:
-    """None where the library has no such function, or is not Linux's."""
+    """A libc function; None if the library lacks it or is not Linux's."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None

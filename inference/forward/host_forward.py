@@ -1,17 +1,17 @@
 """The forward pass in numpy, for float32 models on a CPU.
 
-A small model is bound by what starting an operation costs: microseconds in MLX, less in numpy, which also takes
-exponentials many at a time. For decoders built like Llama and Qwen (see `decoder.fits`) with plain float32 weights,
-which are used where they lie. Also:
+A small model is bound by the cost of launching operations: microseconds in MLX, less in numpy, which also vectorises
+exponentials. For decoders built like Llama and Qwen (see `decoder.fits`) with plain float32 weights, which are used in
+place. Also:
 
 * one row is a matrix-vector product; a few rows are multiplied with slices of the weights that are small enough for
-  OpenBLAS to skip repacking them (`_slices`), which otherwise costs more than the product; for some rows more it
-  repacks less when the weights are the left factor;
-* for a few rows, adapters that differ are two products in all: their ranks side by side, the others' set to zero;
-* of the last block only keys and values are computed at every position (as in decoder.py);
-* attention looks at no key that lies after a block of queries.
+  OpenBLAS to skip repacking them (`_slices`), which otherwise costs more than the product; for slightly more rows it
+  repacks less if the weights are the left factor;
+* for a few rows, different adapters take two products in total: their ranks side by side, with the others' set to zero;
+* the last block computes only keys and values at every position (as in decoder.py);
+* attention skips keys after a block of queries.
 
-The runner compares its numbers with the model's own before relying on it. Metal and CUDA never come here.
+The runner compares its numbers with the model's own before relying on it. Not used on Metal and CUDA.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ FloatArray = npt.NDArray[np.float32]
 
 _FEW_ROWS = 16
 _SOME_ROWS = 64
-_LONG = 16  # tokens of a row from which its adapter is applied to it alone
+_LONG = 16  # from this many tokens in a row, its adapter is applied to it alone
 _STRETCH = 256
 _JOINED = 1024  # rows times ranks up to which several adapters are multiplied as one
 _NO_PACK = 1200  # OpenBLAS multiplies without packing below about this many results
 _NO_PACK_WORK = 1_000_000
-_SCORES = 1 << 22  # attention scores worked on at a time
+_SCORES = 1 << 22  # attention scores computed at a time
 
 
 def fits(model: nn.Module) -> bool:
-    """On a CPU, for plain float32 decoders with ordinary rotary embeddings."""
+    """True on a CPU, for plain float32 decoders with ordinary rotary embeddings."""
     if not decoder.fits(model):
         return False
     body: Any = model.model
@@ -113,7 +113,7 @@ class HostForward:
             picked = np.asarray(last, dtype=np.int64)[:, None]
             wanted = _Positions(kv, low, starts, fed, picked, self._rotary, adapters)
         x = self._embedding[tokens.reshape(-1)]
-        with np.errstate(all="ignore"):  # whether logits are finite is for the caller to see
+        with np.errstate(all="ignore"):  # the caller checks whether logits are finite
             for i, block in enumerate(self._blocks):
                 x = block(x, kv.keys[i], kv.values[i], every, every if i < len(self._blocks) - 1 else wanted)
             x = self._norm(x)
@@ -122,7 +122,7 @@ class HostForward:
         return x if last is not None else x.reshape(rows, fed, -1)
 
     def submit(self, *arguments: Any, **options: Any) -> mx.array:
-        """Never asked for: numpy computes while it is called."""
+        """Never called: numpy computes synchronously."""
         raise NotImplementedError("numpy computes at once")
 
     def logits(self, hidden: FloatArray, base: AdapterVersion) -> FloatArray:
@@ -134,10 +134,10 @@ class _Users:
     """Which flat rows (n * Q) use which adapter slot.
 
     Attributes:
-        groups: slots and the rows that use them, split to fit a level 2 cache in prompts; slot 0, the base model, needs
-            nothing.
+        groups: slots and the rows that use them, split to fit a level 2 cache in prompts; slot 0, the base model, is
+            omitted.
         slots: the slot of each row (n * Q, 1).
-        slot_of: a slot for each digest that occurs; equal adapters count as one.
+        slot_of: a slot per occurring digest; equal adapters count as one.
     """
 
     def __init__(self, adapters: Sequence[AdapterVersion], queries: int) -> None:
@@ -160,7 +160,7 @@ class _Users:
             row = end
 
     def others(self, ranks: Ranks) -> npt.NDArray[np.bool_]:
-        """Which of the ranks are not those of a row's own slot, (n * Q, R)."""
+        """Mask (n * Q, R) of ranks that do not belong to a row's own slot."""
         mask = self._others.get(ranks)
         if mask is None:
             owners = np.repeat([self.slot_of.get(digest, -1) for digest, _ in ranks], [rank for _, rank in ranks])
@@ -169,7 +169,7 @@ class _Users:
 
 
 class _Positions:
-    """Which positions of the fed tokens something is computed for: `columns` (n, Q) within the L tokens of each row."""
+    """The positions of the fed tokens to compute: `columns` (n, Q) within the L tokens of each row."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class _Positions:
         return x if self.flat is None else x[self.flat]
 
     def store(self, kv: FloatArray, new: FloatArray) -> None:
-        """Put (n * L, heads, D) behind the valid entries of each slot."""
+        """Append (n * L, heads, D) after the valid entries of each slot."""
         new = new.reshape(self.rows, self.fed, *new.shape[1:])
         if self.even:
             start = int(self.starts[0])
@@ -221,7 +221,7 @@ class _Block:
     def __call__(
         self, x: FloatArray, keys: FloatArray, values: FloatArray, every: _Positions, wanted: _Positions
     ) -> FloatArray:
-        """x (n * L, H): keys and values of every position are stored; the result is that of the wanted ones."""
+        """x (n * L, H): stores keys and values of every position; returns the result at the wanted ones."""
         normed = self.input_norm(x)
         k = self._turned(self.k(normed, every.users), self.kv_heads, self.k_norm, every)
         every.store(keys, k)
@@ -236,7 +236,7 @@ class _Block:
 
     @staticmethod
     def _turned(x: FloatArray, heads: int, norm: _Norm | None, fed: _Positions) -> FloatArray:
-        """(m, heads * D) -> (m, heads, D), normalised where the model does that, with rotary embedding."""
+        """(m, heads * D) -> (m, heads, D), normalised if the model does so, with rotary embedding."""
         x = x.reshape(len(x), heads, -1)
         return _rotate(x if norm is None else norm(x), fed.cos, fed.sin)
 
@@ -272,7 +272,7 @@ def _attend(q: FloatArray, keys: FloatArray, values: FloatArray, fed: _Positions
 
 
 def _swiglu(gate: FloatArray, up: FloatArray) -> FloatArray:
-    """`gate * sigmoid(gate) * up`; writes over `up`."""
+    """`gate * sigmoid(gate) * up`; overwrites `up`."""
     sigmoid = np.negative(gate)
     np.minimum(sigmoid, 88.0, out=sigmoid)  # exp overflows float32 beyond; sigmoid is below 1e-38 there
     np.exp(sigmoid, out=sigmoid)
@@ -296,7 +296,7 @@ def _rotate(x: FloatArray, cos: FloatArray, sin: FloatArray) -> FloatArray:
 
 
 class _Rotary:
-    """Cosines and sines by position, computed once."""
+    """Cosines and sines by position, cached."""
 
     def __init__(self, dims: int, base: float, scale: float) -> None:
         self._frequencies = scale * float(base) ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
@@ -366,7 +366,7 @@ class _Linear:
             a, b, ranks = joint
             if len(x) * len(b) <= _JOINED:
                 low = x @ a
-                # Not a factor of 0, since what another's adapter makes may be infinite.
+                # Not a factor of 0: another adapter's result may be infinite.
                 np.copyto(low, np.float32(0.0), where=users.others(ranks))
                 y += low @ b
                 return
@@ -378,7 +378,7 @@ class _Linear:
 
 @lru_cache(4096)
 def _slices(rows: int, out: int, width: int) -> int:
-    """How many outputs to multiply at a time for a few rows; 0: all at once."""
+    """How many outputs to compute at a time for a few rows; 0: all at once."""
     most = min(out, _NO_PACK // rows, _NO_PACK_WORK // (rows * width))
     chunk = next((c for c in range(most, 15, -1) if out % c == 0), 0)
     return chunk if chunk < out else 0

@@ -11,11 +11,11 @@ from inference.forward.kv import capacity_for, power_of_two
 
 FloatArray = npt.NDArray[np.float32]
 HostSnapshot = list[tuple[FloatArray, FloatArray]]
-"""Per layer keys and values (kv_heads, entries, head_dim) of the beginning of a sequence."""
+"""Per layer, keys and values (kv_heads, entries, head_dim) of a sequence's prefix."""
 
 
 class HostKVCache:
-    """Slots for keys and values, (slots, kv_heads, length, head_dim) a layer; capacity grows on demand."""
+    """Slots for keys and values, (slots, kv_heads, length, head_dim) per layer; capacity grows on demand."""
 
     def __init__(self, layers: int, heads: int, width: int) -> None:
         self.shape = heads, width
@@ -34,7 +34,7 @@ class HostKVCache:
         self.values = [np.zeros((0, heads, 0, width), np.float32) for _ in range(self._layers)]
 
     def reserve(self, slots: int, length: int) -> None:
-        """Make room for that many slots with that many entries each; keeps what is stored."""
+        """Make room for that many slots with that many entries each, keeping the contents."""
         if slots <= self.slots and length <= self.length:
             return
         self.slots = max(self.slots, power_of_two(slots, 1))

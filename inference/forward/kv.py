@@ -2,8 +2,8 @@
 
 A forward pass works on a *frame*: consecutive slots, the number of valid entries of each, and how many tokens are fed.
 Keys and values beyond a row's position are stale or padding and are masked, so freeing a row costs nothing, and a batch
-whose rows differ in length needs no shifting. States are valid at one position only; the cache knows which, and refuses
-a frame that would go on from another.
+whose rows differ in length needs no shifting. States are valid at one position only; the cache tracks it, and refuses a
+frame that would continue from another.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from inference.forward.state_slots import StateSlots
 _LENGTH_STEP = 64  # capacity in entries grows in powers of two from here
 
 Snapshot = list[Part]
-"""What each layer keeps of the beginning of a sequence."""
+"""Each layer's part of a sequence's prefix."""
 
 
 class Mark(NamedTuple):
-    """States at some time: of each layer, and how many tokens are in those of each slot."""
+    """States at one time: each layer's, and how many tokens each slot's states cover."""
 
     states: list[list[mx.array | None]]
     seen: dict[int, int]
@@ -35,8 +35,9 @@ class SlotKVCache:
     """Slots for a model's caches; capacity grows on demand, arrays appear at the first write.
 
     Args:
-        layers: mlx-lm's own caches of the model, for their kinds; or how many layers of plain keys and values.
-        mask_axes: on how many axes of 1, heads and groups of heads, masks of rows of different lengths are broadcast.
+        layers: the model's mlx-lm caches, for their kinds; or the number of layers with plain keys and values.
+        mask_axes: number of size-1 axes (heads, groups of heads) over which masks for rows of different lengths are
+            broadcast.
 
     Raises:
         TypeError: there are no slots for a kind of cache.
@@ -47,7 +48,7 @@ class SlotKVCache:
         self.layers = [self._slots_for(template) for template in templates]
         self._parts: list[LayerCache | StateSlots] = [part for layer in self.layers for part in _parts(layer)]
         self._states = [part for part in self._parts if isinstance(part, StateSlots)]
-        self._seen: dict[int, int] = {}  # how many tokens are in a slot's states
+        self._seen: dict[int, int] = {}  # how many tokens a slot's states cover
         self.mask_axes = mask_axes
         self.slots = 0
         self.length = 0
@@ -55,16 +56,16 @@ class SlotKVCache:
 
     @property
     def plain(self) -> bool:
-        """Nothing but keys and values, all of which are seen."""
+        """Whether there are only keys and values, without windows."""
         return all(isinstance(layer, LayerCache) and layer.window is None for layer in self.layers)
 
     @property
     def stateful(self) -> bool:
-        """There are states: rows cannot be padded, nor cut back."""
+        """Whether there are states: rows can then be neither padded nor truncated."""
         return bool(self._states)
 
     def reserve(self, slots: int, length: int) -> None:
-        """Make room for that many slots with that many entries each; keeps what is stored."""
+        """Make room for that many slots with that many entries each, keeping the contents."""
         if slots <= self.slots and length <= self.length:
             return
         self.slots = max(self.slots, power_of_two(slots, 1))
@@ -75,7 +76,7 @@ class SlotKVCache:
     def open(self, low: int, offsets: Sequence[int], fed: int) -> list[Any]:
         """The cache list for one forward pass that feeds `fed` tokens to each of the slots from `low` on.
 
-        RuntimeError when the states of a slot are not those after `offsets` tokens, since nothing else would show it.
+        RuntimeError if the states of a slot are not those after `offsets` tokens, since nothing else would reveal it.
         """
         high = low + len(offsets)
         end = max(offsets) + fed
@@ -101,7 +102,7 @@ class SlotKVCache:
         return self.layers
 
     def close(self) -> None:
-        """The forward pass of the open frame has been evaluated: its states are what they should be."""
+        """Mark the open frame's forward pass as evaluated: its states are valid."""
         if self._states and self.frame is not None:
             self._seen.update((self.frame.low + i, at + self.frame.fed) for i, at in enumerate(self.frame.offsets))
 
@@ -112,7 +113,7 @@ class SlotKVCache:
     def copy(self, moves: Iterable[tuple[int, int, int]]) -> None:
         """Copy the first `entries` of slot `source` over slot `destination`, for all (destination, source, entries).
 
-        Every source is read before any destination is written. States are copied as they are.
+        Every source is read before any destination is written. States are copied whole.
         """
         moves = sorted(moves)
         if not moves:
@@ -125,7 +126,7 @@ class SlotKVCache:
         self._seen.update({move[0]: self._seen.get(move[1], -1) for move in moves})
 
     def snapshot(self, slot: int, entries: int) -> Snapshot:
-        """A copy of a slot's first entries, and of its states; on its way, since no one waits for it."""
+        """A copy of a slot's first entries and its states, evaluated asynchronously."""
         if self._states and self._seen.get(slot) != entries:
             raise RuntimeError(f"slot {slot} has seen {self._seen.get(slot)} tokens, not the {entries} to be kept")
         kept = [part.snapshot(slot, entries) for part in self._parts]
@@ -133,7 +134,9 @@ class SlotKVCache:
         return kept
 
     def restore(self, snapshot: Snapshot, slots: Iterable[int], entries: int) -> None:
-        """Write the first entries of a snapshot at the beginning of each slot; with states, it has no more entries."""
+        """Write the first entries of a snapshot to the start of each slot; with states, the snapshot has no more
+        entries.
+        """
         ordered = sorted(slots)
         self.reserve(ordered[-1] + 1, entries)
         for part, kept in zip(self._parts, snapshot, strict=True):
@@ -141,25 +144,25 @@ class SlotKVCache:
         self._seen.update((slot, entries) for slot in ordered)
 
     def hold(self, slot: int) -> tuple[Snapshot, int]:
-        """A copy of a slot's states for whoever goes on from here later, and its bytes; keys and values stay."""
+        """A copy of a slot's states, to continue from here later, and its size in bytes; keys and values stay."""
         held = [part.snapshot(slot, 0) for part in self._states]
         mx.async_eval(held)
         return held, sum(array.nbytes for part in held for array in part)
 
     def resume(self, held: Snapshot, slot: int, entries: int) -> None:
-        """Write the states that were held after so many tokens to a slot that has the keys and values of as many."""
+        """Write states held after `entries` tokens to a slot that has the keys and values of as many."""
         for part, kept in zip(self._states, held, strict=True):
             part.restore(kept, [slot], 0)
         self._seen[slot] = entries
 
     def mark(self) -> Mark | None:
-        """What `rewind` needs to undo passes from here on; None where there is nothing to undo, without states."""
+        """What `rewind` needs to undo passes from here on; None without states, when there is nothing to undo."""
         if not self._states:
             return None
         return Mark([part.cached() for part in self._states], dict(self._seen))
 
     def rewind(self, mark: Mark, slots: Sequence[int]) -> None:
-        """Put the states of some slots back; keys and values beyond a row's position do not matter."""
+        """Restore the states of some slots; keys and values beyond a row's position do not matter."""
         for part, cached in zip(self._states, mark.states, strict=True):
             part.put_back(cached, slots)
         for slot in slots:
@@ -208,7 +211,7 @@ class SlotKVCache:
         raise TypeError(f"there are no slots for a {type(template).__name__}")
 
     def _take_states(self, low: int, offsets: Sequence[int]) -> None:
-        """Until `close` the states are not to be used again: a pass that fails may leave them half written."""
+        """Mark the states unusable until `close`: a failed pass may leave them half written."""
         if 0 in offsets and any(offsets):
             raise RuntimeError(f"rows at their beginning have to be fed apart from others, got offsets {offsets}")
         for slot, offset in enumerate(offsets, start=low):
@@ -226,7 +229,7 @@ def _parts(layer: Any) -> Iterator[Any]:
 
 
 def capacity_for(entries: int) -> int:
-    """Entries per slot that a KV cache allocates in order to hold this many."""
+    """Entries per slot that a KV cache allocates to hold this many."""
     return power_of_two(entries, _LENGTH_STEP)
 
 

@@ -1,8 +1,8 @@
 """Keys and values of one attention layer, a slot per row: the interface of mlx-lm's `KVCache` over an open frame.
 
 Models with plain attention use `offset`, `update_and_fetch` and `make_mask`. A sliding window is not a shorter cache
-here but a shorter view: entries that have left every row's window are neither read nor masked, and stay where they are,
-so that rows split, go back to a kept beginning and end in the same way with and without a window.
+here but a shorter view: entries that have left every row's window are neither read nor masked, and stay in place, so
+rows split, return to a cached prefix and end the same way with and without a window.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import mlx.core as mx
 SPAN_STEP = 16  # attention reads a multiple of this many entries, so that buffer sizes repeat
 
 Part = tuple[mx.array, ...]
-"""What a layer keeps of the beginning of one sequence; each array has a first axis of 1."""
+"""A layer's part of one sequence's prefix; each array has a first axis of 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +28,19 @@ class Frame:
     offsets: tuple[int, ...]
     fed: int
     span: int
-    start: int | None  # the common offset, when there is one; else the arrays below
+    start: int | None  # the common offset, if there is one; else the arrays below
     rows: Any = None  # (n, 1) and
     columns: Any = None  # (n, fed): where to scatter
     positions: Any = None  # offsets (n,)
 
     @property
     def fresh(self) -> bool:
-        """Every row is at its beginning."""
+        """Whether every row is at its start."""
         return self.start == 0
 
 
 class Slots(Protocol):
-    """What a layer has to know of the cache it is part of."""
+    """What a layer needs to know about its cache."""
 
     slots: int
     length: int
@@ -51,7 +51,7 @@ class Slots(Protocol):
 
 
 def opened(kv: Slots) -> Frame:
-    """The frame that is open. RuntimeError when none is."""
+    """The open frame. RuntimeError if there is none."""
     if kv.frame is None:
         raise RuntimeError("no frame is open: call SlotKVCache.open before the model")
     return kv.frame
@@ -96,7 +96,7 @@ class LayerCache:
         return self.keys[low:high, :, first:span], self.values[low:high, :, first:span]
 
     def make_mask(self, n: int, return_array: bool = False, window_size: int | None = None) -> mx.array | str | None:
-        """Boolean mask over the views (n_rows, 1, n, entries), or the shorthand for it when all rows are equally long.
+        """Boolean mask over the views (n_rows, 1, n, entries), or mlx-lm's shorthand when all rows are equally long.
 
         Rows that differ in length get one more axis of 1 after the first where `SlotKVCache.mask_axes` is 2.
         """
@@ -130,7 +130,7 @@ class LayerCache:
             self.values = mx.zeros((slots, values.shape[1], length, values.shape[3]), values.dtype)
 
     def resize(self, slots: int, length: int) -> None:
-        """Move what is stored to larger arrays."""
+        """Move the contents to larger arrays."""
         if self.keys is None:
             return
         for name in ("keys", "values"):
@@ -140,7 +140,7 @@ class LayerCache:
             setattr(self, name, new)
 
     def arrays(self) -> list[mx.array]:
-        """What is stored; nothing for a layer that attends to another layer's keys."""
+        """The stored arrays; none for a layer that attends to another layer's keys."""
         return [] if self.keys is None else [self.keys, self.values]
 
     def copy(self, sources: mx.array, destinations: Sequence[int], entries: int) -> None:
@@ -152,11 +152,11 @@ class LayerCache:
 
     def snapshot(self, slot: int, entries: int) -> Part:
         """A copy of a slot's first entries that later writes do not touch."""
-        # `+ 0` makes new buffers: a view would keep the whole kv alive and forbid in-place writes to it.
+        # `+ 0` makes new buffers: a view would keep the whole cache alive and prevent in-place writes to it.
         return tuple(stored[slot : slot + 1, :, :entries] + 0 for stored in self.arrays())
 
     def restore(self, part: Part, slots: Sequence[int], entries: int) -> None:
-        """Write the first entries of a snapshot at the beginning of slots, given in ascending order."""
+        """Write the first entries of a snapshot to the start of slots, given in ascending order."""
         if not part:
             return
         self.allocate(*part)

@@ -1,11 +1,11 @@
-"""Forward passes in MLX, over the KV cache of `kv.py`: the model's own call, or decoder.py where that is cheaper.
+"""Forward passes in MLX, over the KV cache of `kv.py`: the model's own call, or decoder.py if that is cheaper.
 
-`Forward` is what the runner asks of any of them. Everything is evaluated before it returns, so that an exception
+`Forward` is the interface that the runner needs. Everything is evaluated before it returns, so that an exception
 belongs to one batch.
 
-Logits are needed at one position of a prompt, so body and head are run apart where the model has that seam: the head is
-the model's own code with its body replaced by one that returns given hidden states (`_Head`), so caps and scales that
-an architecture applies to its logits are kept.
+Logits are needed at one position of a prompt, so body and head run separately if the model has that seam: the head is
+the model's own code with its body replaced by one that returns given hidden states (`_Head`), which keeps any caps and
+scales on the logits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from inference.forward.kv import SlotKVCache
 Logits = npt.NDArray[np.float32]
 Body = Callable[..., mx.array]
 Agrees = Callable[[str, Callable[[], bool]], bool]
-_HALF = 5e-2  # allowed between two ways of computing in float16 or bfloat16, relative to the largest logit
+_HALF = 5e-2  # tolerance between two ways of computing in float16 or bfloat16, relative to the largest logit
 
 
 class Forward(Protocol):
@@ -35,11 +35,11 @@ class Forward(Protocol):
 
     Attributes:
         name: as in docs/engine.md.
-        batches: several rows in one call are worth while, and slots can share beginnings.
-        pads: rows that are fed fewer tokens than others in the same call may be padded; else they are as many.
-        ahead: `submit` comes back before the device is done.
-        bytes_per_entry: what a token of a row costs.
-        bytes_per_row: what a row costs whatever its length.
+        batches: several rows in one call pay off, and slots can share prefixes.
+        pads: rows with fewer tokens than others in a call may be padded; otherwise all must be fed equally many.
+        ahead: `submit` returns before the device is done.
+        bytes_per_entry: memory per token of a row.
+        bytes_per_row: memory per row whatever its length.
     """
 
     name: str
@@ -80,13 +80,13 @@ class Forward(Protocol):
 
 
 class MlxForward:
-    """Models whose caches are of kinds that `SlotKVCache` has slots for.
+    """Models whose kinds of caches `SlotKVCache` supports.
 
     Args:
         model: the model; its linear layers are the bank's.
         bank: its adapters.
         mask_axes: see `SlotKVCache`.
-        agrees: makes a comparison, by its name, or remembers that it agreed.
+        agrees: runs a named comparison, or recalls that it agreed.
 
     Raises:
         TypeError: there are no slots for one of its caches.
@@ -107,13 +107,13 @@ class MlxForward:
         kv = self.new_kv()
         self.pads, self.plain = not kv.stateful, kv.plain
         self.vocab, self.bytes_per_entry, self.bytes_per_row = self._probe(agrees)
-        # Half precision would gain nothing from vectorised exponentials, and another order of operations shows in it.
+        # Half precision gains nothing from vectorised exponentials, and a different order of operations shows in it.
         whole = rounding(model) < _HALF
         fits = self.plain and self.head is not None and whole and decoder.fits(model)
         self.own_decoder = fits and agrees(f"decoder, {mask_axes}", self._decoder_agrees)
 
     def over(self, model: nn.Module, vocab: int) -> MlxForward:
-        """The same way to run a model with more blocks of the same kind, and logits for `vocab` tokens."""
+        """This forward pass for a model with more blocks of the same kind, and logits for `vocab` tokens."""
         other, count = copy.copy(self), len(self.templates)
         other.vocab = vocab
         other.model, other.templates = model, make_prompt_cache(model)
@@ -140,7 +140,7 @@ class MlxForward:
         """Feed tokens (n, L) to slots low..low+n-1, of which the first `offsets` (n,) entries are valid.
 
         Returns float32 logits (n, V) at positions `last` (n,), or (n, L, V) when it is None; without head, nothing
-        (0,). Where there is no padding, a position of -1 asks for no logits, and there is a row less of them.
+        (0,). Without padding, a position of -1 requests no logits, and the result has one row less.
         """
         out = self._compute(kv, low, offsets, tokens, adapters, last, head=head)
         mx.eval(out, kv.arrays())
@@ -158,7 +158,7 @@ class MlxForward:
         *,
         head: bool = True,
     ) -> mx.array:
-        """As a call, without waiting: the logits are still being computed, and so may be the tokens."""
+        """Like a call, without waiting: the logits, and possibly the tokens, are still being computed."""
         out = self._compute(kv, low, offsets, tokens, adapters, last, head=head)
         mx.async_eval(out, kv.arrays())
         kv.close()
@@ -166,7 +166,7 @@ class MlxForward:
 
     @property
     def ahead(self) -> bool:
-        """Whether `submit` comes back early: the exponentials of decoder.py are computed while the graph is built."""
+        """Whether `submit` returns early; not with decoder.py, which computes exponentials while the graph is built."""
         return not self.own_decoder
 
     def _compute(
@@ -189,7 +189,7 @@ class MlxForward:
             out = (self._body or self.model)(inputs, cache=cache)
             out = _chosen(out, last) if head else out
         if not head:
-            return mx.zeros(0)  # what only the logits need is never computed
+            return mx.zeros(0)  # parts that only the logits need are never computed
         if self.head is not None:
             out = self.head(out)
         return (out[:, 0] if last is not None else out).astype(mx.float32)
@@ -212,7 +212,7 @@ class MlxForward:
         try:
             apart = self._two_tokens(self.new_kv())
         except (AttributeError, KeyError, TypeError, ValueError):
-            return False  # a body that is called in a way of its own
+            return False  # a body with another calling convention
         return apart.shape == full.shape and alike([apart], [full], rounding(self.model))
 
     def _decoder_agrees(self) -> bool:
@@ -221,7 +221,7 @@ class MlxForward:
         try:
             return alike(trial(self, self.bank.base), expected)
         except (AttributeError, KeyError, TypeError, ValueError):
-            return False  # parts of the same names that are put together otherwise
+            return False  # parts with the same names, combined differently
 
 
 def _chosen(hidden: mx.array, last: Sequence[int] | None) -> mx.array:
@@ -233,7 +233,7 @@ def _chosen(hidden: mx.array, last: Sequence[int] | None) -> mx.array:
 
 
 def shallow(module: nn.Module) -> nn.Module:
-    """A new module with the same parts."""
+    """A shallow copy of a module."""
     copied = type(module).__new__(type(module))
     copied.__dict__.update(module.__dict__)
     for key, part in module.items():
@@ -242,7 +242,7 @@ def shallow(module: nn.Module) -> nn.Module:
 
 
 class _FixedBody(nn.Module):
-    """Stands in for a model's body and returns given hidden states; everything else about it is the body's."""
+    """Replaces a model's body and returns given hidden states; otherwise behaves like the body."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
@@ -257,7 +257,7 @@ class _FixedBody(nn.Module):
 
 
 class _Head:
-    """A model's own call from the hidden states on."""
+    """A model's own computation from the hidden states on."""
 
     def __init__(self, model: nn.Module, name: str) -> None:
         self._stub = _FixedBody(model[name])
@@ -274,7 +274,7 @@ class _Head:
 
 
 def _seam(model: nn.Module) -> tuple[Body, _Head] | None:
-    """The body that turns tokens into hidden states, and what the model does with them; None for other designs."""
+    """The body that turns tokens into hidden states, and the head that follows; None for other designs."""
     while "model" not in model and isinstance(model.get("language_model"), nn.Module):
         model = model["language_model"]
     if not isinstance(model.get("model"), nn.Module):
@@ -283,7 +283,7 @@ def _seam(model: nn.Module) -> tuple[Body, _Head] | None:
 
 
 Call = tuple[int, list[int], slice, Sequence[int] | None]
-"""The first slot, offsets, which of the trial's tokens, and the positions whose logits are wanted."""
+"""The first slot, offsets, the slice of the trial's tokens, and the positions whose logits are wanted."""
 
 _PADDED: list[Call] = [(0, [0, 0], slice(6), [5, 3]), (0, [6, 4], slice(6, 8), None), (0, [8, 6], slice(8, 9), [0, 0])]
 _EVEN: list[Call] = [
@@ -298,7 +298,7 @@ _EVEN: list[Call] = [
 
 
 def trial(forward: Forward, base: AdapterVersion, *, pads: bool = True) -> list[Logits]:
-    """Logits for rows of different lengths, in prefill and in decode; without padding where there may be none."""
+    """Logits for rows of different lengths, in prefill and decode; without padding unless `pads`."""
     tokens = np.random.default_rng(0).integers(0, min(forward.vocab, 1000), (5, 9), dtype=np.int32)
     kv, results = forward.new_kv(), []
     for low, offsets, fed, last in _PADDED if pads else _EVEN:
@@ -308,7 +308,7 @@ def trial(forward: Forward, base: AdapterVersion, *, pads: bool = True) -> list[
 
 
 def alike(a: Sequence[Logits], b: Sequence[Logits], tolerance: float = 1e-4) -> bool:
-    """Two trials are equal up to rounding, by default in float32."""
+    """Whether two trials are equal up to rounding, by default float32's."""
     allowed = tolerance * (1.0 + max(float(np.abs(x).max()) for x in (*a, *b)))
     return all(bool(np.abs(x - y).max() <= allowed) for x, y in zip(a, b, strict=True))
 

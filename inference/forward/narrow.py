@@ -1,7 +1,7 @@
 """Sliding windows made so narrow that a few tokens show whether a model's masks fit its windows.
 
-Real windows have hundreds of entries. A trial shorter than that would not tell a model that masks them in a way of its
-own, and one that is longer would cost as much as a long prompt at every start.
+Real windows have hundreds of entries. A shorter trial would miss a model with its own masking, and a longer one would
+cost as much as a long prompt at every start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WINDOW = 3
 
 
 class _Narrow(RotatingKVCache):
-    """Whatever window a model asks for, it gets its cache's."""
+    """Gives a model its cache's window, whatever window it asks for."""
 
     def make_mask(self, N: int, window_size: int | None = None, return_array: bool = False) -> mx.array | str | None:
         return super().make_mask(N, None, return_array)
@@ -29,7 +29,7 @@ class _Narrow(RotatingKVCache):
 def trials(own: MlxForward, solo: SoloForward) -> tuple[list[Logits], list[Logits]] | None:
     """The trial over slots and over mlx-lm's caches with narrow windows; None for a model without windows.
 
-    Also None for a model that cannot be run with other windows than its own. Raises what the model does over slots.
+    Also None for a model that cannot run with other windows than its own. Raises whatever the model raises over slots.
     """
     if not any(isinstance(part, RotatingKVCache) for part in _leaves(own.templates)):
         return None
@@ -38,7 +38,7 @@ def trials(own: MlxForward, solo: SoloForward) -> tuple[list[Logits], list[Logit
     ours.templates = [_narrowed(cache, RotatingKVCache) for cache in own.templates]
     try:
         expected = trial(theirs, solo.bank.base, pads=own.pads)
-    except Exception:  # masks that a model makes by itself
+    except Exception:  # the model builds its own masks
         return None
     return trial(ours, own.bank.base, pads=own.pads), expected
 

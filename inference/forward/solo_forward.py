@@ -1,7 +1,7 @@
-"""The fallback, for caches that have no slots and for models that take no batches: a cache of mlx-lm's own per slot.
+"""The fallback, for caches without slots and models without batches: one of mlx-lm's own caches per slot.
 
-Rows are run one by one, share no beginnings and are never split, so any architecture that mlx-lm runs is served
-correctly, if not fast.
+Rows run one by one, share no prefixes and are never split, so any architecture that mlx-lm runs is served correctly, if
+not fast.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from inference.forward.mlx_forward import Logits
 
 
 class SoloCaches:
-    """A list of prompt caches, one a slot, and how many tokens each has seen."""
+    """A list of prompt caches, one per slot, and how many tokens each has seen."""
 
     def __init__(self, make: Callable[[], list[Any]]) -> None:
         self._make = make
@@ -33,8 +33,8 @@ class SoloCaches:
     def at(self, slot: int, entries: int) -> list[Any]:
         """The cache of a slot that has seen `entries` tokens; a new one for 0.
 
-        Until `fed` is called the slot is not to be used again: a forward pass that fails may leave a half-written
-        state. RuntimeError when the slot holds something else, since nothing else would show a wrong state.
+        The slot must not be used again until `mark` is called: a failed forward pass may leave a half-written state.
+        RuntimeError if the slot holds something else, since nothing else would reveal a wrong state.
         """
         stored = self._entries.pop(slot, None)
         if entries == 0:
@@ -52,7 +52,7 @@ class SoloCaches:
         self.slots, self.length = max(self.slots, slots), max(self.length, length)
 
     def copy(self, moves: Iterable[tuple[int, int, int]]) -> None:
-        """Rows that move to another slot take their cache along; there are no copies without branches."""
+        """Rows that move to another slot take their cache along; without branches there are no copies."""
         moves = list(moves)
         for by_slot in (self.caches, self._entries):
             moved: dict[int, Any] = {destination: by_slot.pop(source, None) for destination, source, _ in moves}
@@ -84,7 +84,7 @@ class SoloCaches:
 
 
 class SoloForward:
-    """Any model, a row at a time."""
+    """Runs any model, one row at a time."""
 
     name = "row by row"
     batches, pads, ahead = False, True, False
@@ -114,7 +114,7 @@ class SoloForward:
         *,
         head: bool = True,
     ) -> Logits:
-        """As `MlxForward`; without `last` all rows must be equally long."""
+        """Like `MlxForward`; without `last` all rows must be equally long."""
         outputs = []
         for i, adapter in enumerate(adapters):
             width = tokens.shape[1] if last is None else last[i] + 1  # padding would enter the state
@@ -123,7 +123,7 @@ class SoloForward:
             cache = kv.at(slot, start)
             row = mx.array(tokens[i : i + 1, :width])
             if last is not None and (width > 1 or not head):
-                # Logits that are not evaluated are not computed: of a prompt only the last token pays for the head.
+                # Logits that are not evaluated are not computed: only a prompt's last token pays for the head.
                 silent = row[:, :-1] if head else row
                 self.model(silent, cache=cache)
                 mx.eval([layer.state for layer in cache])
@@ -137,14 +137,14 @@ class SoloForward:
         return np.stack(outputs) if head else np.zeros(0, np.float32)
 
     def submit(self, *arguments: Any, **options: Any) -> mx.array:
-        """Never asked for: a cache of mlx-lm's own cannot go back."""
+        """Never called: mlx-lm's own caches cannot be rewound."""
         raise NotImplementedError("rows one by one are not submitted ahead")
 
 
 def _bytes_per_entry(cache: Any) -> int:
-    """What a token costs: keys and values are allocated in steps, and a recurrent state costs the same at any length.
+    """Memory per token: keys and values are allocated in steps, and a recurrent state costs the same at any length.
 
-    It is spread over the shortest row that the engine plans with, so that the sum is never too small.
+    The total is spread over the shortest row the engine plans with, so that it is never underestimated.
     """
     parts = getattr(cache, "caches", None)
     if parts is not None:

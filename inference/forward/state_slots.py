@@ -1,8 +1,8 @@
 """Recurrent states and convolution tails of one layer, a slot per row: the interface of mlx-lm's `ArraysCache`.
 
-A state is what a layer makes of all tokens so far, so it cannot be cut back like keys and values, and a padding token
-would enter it. Rows are therefore never padded (the runner feeds them in stretches of equal length), a row at its
-beginning finds no state at all, as in a new cache, and whoever goes back needs a copy of the state that was there.
+A state summarises all tokens so far, so it cannot be truncated like keys and values, and a padding token would change
+it. Rows are therefore never padded (the runner feeds them in stretches of equal length), a row at its start finds no
+state at all, as in a new cache, and going back requires a copy of the earlier state.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from inference.forward.layer_slots import Frame, Part, Slots, opened, runs
 
 
 class StateSlots(ArraysCache):
-    """One layer's states: for each of its entries an array (slots, ...), once the model has shown its shape.
+    """One layer's states: an array (slots, ...) for each entry, once the model has shown its shape.
 
     Args:
         kv: the cache that the layer is part of.
@@ -32,14 +32,14 @@ class StateSlots(ArraysCache):
         self._written: set[int] = set()  # these entries were written
 
     def __getitem__(self, index: int) -> Any:
-        """The frame's rows of an entry (n, ...); None at the beginning of a sequence."""
+        """The frame's rows of an entry (n, ...); None at the start of a sequence."""
         frame, stored = opened(self._kv), self.cache[index]
         if stored is None or (frame.fresh and not (frame is self._frame and index in self._written)):
             return None
         return stored if frame.high - frame.low == stored.shape[0] else stored[frame.low : frame.high]
 
     def __setitem__(self, index: int, value: Any) -> None:
-        """Store an entry of the frame's rows (n, ...). ValueError when its shape is not the one it had before."""
+        """Store an entry of the frame's rows (n, ...). ValueError if its shape has changed."""
         frame, stored = opened(self._kv), self.cache[index]
         if frame is not self._frame:
             self._frame, self._written = frame, set()
@@ -57,10 +57,10 @@ class StateSlots(ArraysCache):
         """No mask: there is no padding."""
 
     def advance(self, N: int) -> None:
-        """Nothing is counted here: there are no lengths without padding."""
+        """Does nothing: without padding there are no lengths to track."""
 
     def resize(self, slots: int, length: int) -> None:
-        """Move what is stored to larger arrays; a state has no length."""
+        """Move the contents to larger arrays; a state has no length."""
         for index, old in enumerate(self.cache):
             if old is not None:
                 self.cache[index] = mx.concatenate([old, mx.zeros((slots - old.shape[0], *old.shape[1:]), old.dtype)])
@@ -92,11 +92,11 @@ class StateSlots(ArraysCache):
                 self.cache[index][low:high] = kept
 
     def cached(self) -> list[mx.array | None]:
-        """The states of all slots as they are now: later writes go elsewhere, into arrays of their own."""
+        """The current states of all slots: later writes go into new arrays."""
         return [None if stored is None else mx.array(stored) for stored in self.cache]
 
     def put_back(self, cached: Sequence[mx.array | None], slots: Sequence[int]) -> None:
-        """Write what `cached` gave back to some slots, in ascending order."""
+        """Restore states from `cached` to some slots, in ascending order."""
         for stored, before in zip(self.cache, cached):
             if before is not None:
                 for low, high, _ in runs(slots):

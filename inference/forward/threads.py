@@ -1,4 +1,4 @@
-"""How many threads the matrix library has on a CPU: as many as asked for, or as are idle."""
+"""How many threads the matrix library uses on a CPU: the requested number, or one per idle CPU."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from inference.types import Threads
 from inference.unpacking import on_cpu
 
 LARGE = 50_000_000
-"""Numbers in a model's weights from which `auto` takes more than one thread; a smaller one's products are too short."""
+"""Number of weights from which `auto` takes more than one thread; a smaller model's products are too short."""
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 logger = logging.getLogger(__name__)
 
 
 def use_threads(threads: Threads, model: nn.Module) -> int:
-    """Sets the threads of the matrix library for a model and says how many they are.
+    """Sets the matrix library's threads for a model and returns their number.
 
     Args:
         threads: that many; `auto`: one for each idle CPU, if the model is `LARGE`, else one.

@@ -1,11 +1,11 @@
-"""What comparisons of forward passes found, kept for the next process that loads the same model here.
+"""Results of forward-pass comparisons, kept for the next process that loads the same model on this machine.
 
 A comparison costs passes over the weights. Its answer depends on the model's classes, arguments, shapes and types, on
-this code, on the versions of MLX, mlx-lm and numpy, on the matrix library and on the processor; their hash is the name
-of a file in the user's cache directory. Only agreement is kept. Who relies on it still makes one small comparison, and
-forgets what does not hold any more; a file that is torn, foreign or cannot be read counts as none.
+this code, on the versions of MLX, mlx-lm and numpy, on the matrix library and on the processor; their hash names a file
+in the user's cache directory. Only agreement is kept. A process that relies on it still makes one small comparison, and
+discards results that no longer hold; a torn, foreign or unreadable file counts as missing.
 
-`LEGOS_CACHE` names another directory than `~/.cache/legos`; `off` keeps nothing.
+`LEGOS_CACHE` replaces the directory `~/.cache/legos`; `off` keeps nothing.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _CODE = ("forward", "adapters", "recurrence")
 
 
 class Verdicts:
-    """Which comparisons of a model agreed, by name.
+    """The comparisons of a model that agreed, by name.
 
     Args:
-        model: the model that is compared.
+        model: the model under comparison.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -61,11 +61,11 @@ class Verdicts:
         return True
 
     def forget(self) -> None:
-        """What was kept does not hold."""
+        """Discard kept results that do not hold."""
         self._agreed, self.relied = frozenset(), False
 
     def keep(self) -> None:
-        """Write down what agreed; a directory that cannot be written to keeps nothing."""
+        """Save the comparisons that agreed; does nothing if the directory is not writable."""
         if self._file is None or self.relied or not self._agreed:
             return
         with contextlib.suppress(OSError):
@@ -102,7 +102,7 @@ def _read(file: Path, key: str) -> frozenset[str]:
 
 
 def _identity(model: nn.Module) -> str:
-    """A hash of all that a comparison depends on, with a few numbers of every weight."""
+    """A hash of everything a comparison depends on, including a few numbers from every weight."""
     digest = hashlib.sha256(_surroundings())
     digest.update(built(model).encode())
     digest.update(repr(getattr(model, "args", None)).encode())
@@ -117,7 +117,7 @@ def _arrays(model: nn.Module) -> list[tuple[str, mx.array]]:
 
 
 def built(module: nn.Module) -> str:
-    """What a module is made of: classes, plain attributes, names and shapes of parameters."""
+    """A module's structure: classes, plain attributes, names and shapes of parameters."""
     parts = []
     for name, part in module.named_modules():
         plain = {key: value for key, value in vars(part).items() if isinstance(value, bool | int | float | str | tuple)}
@@ -128,7 +128,7 @@ def built(module: nn.Module) -> str:
 
 @functools.cache
 def _surroundings() -> bytes:
-    """This code and what it runs on."""
+    """This code and its environment."""
     here = Path(__file__).parents[1]
     code = hashlib.sha256()
     for file in sorted(file for room in _CODE for file in (here / room).glob("*.py")):
