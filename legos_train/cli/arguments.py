@@ -108,8 +108,8 @@ def add_loading(p: Parser) -> None:
         "--dequantize",
         choices=get_args(Dequantize),
         default="auto",
-        help="whether quantised weights become plain ones when a model is loaded: faster on a CPU, for four to eight "
-        "times the memory (default: auto, on a CPU with enough memory)",
+        help="whether to dequantise weights at load: faster on a CPU, for four to eight times the memory (default: "
+        "auto, on a CPU with enough memory)",
     )
 
 
@@ -119,18 +119,19 @@ def add_asking(p: Parser) -> None:
         "--thinking",
         choices=tuple(THINKING),
         default="auto",
-        help="whether models think before they answer, for chat templates with that switch; to endpoints it is sent as "
-        "chat_template_kwargs.enable_thinking (default: auto, what the template does by itself)",
+        help="whether models think before they answer, for chat templates with that switch; sent to endpoints as "
+        "chat_template_kwargs.enable_thinking (default: auto, the template's default)",
     )
     p.number(
         "--thinking-tokens",
-        help="most tokens of a thought, of --max-tokens; to endpoints as thinking_token_budget (default: no own limit)",
+        help="most tokens of a thought, out of --max-tokens; sent to endpoints as thinking_token_budget (default: no "
+        "separate limit)",
     )
     p.value(
         "--reply",
         default="env",
         metavar="TEMPLATE",
-        help=f"how answers are asked for: {', '.join(replies.REPLIES)}, or your own text with {{observation}} in it",
+        help=f"how to ask for an answer: {', '.join(replies.REPLIES)}, or your own text with {{observation}} in it",
     )
     add_loading(p)
 
@@ -140,7 +141,9 @@ def add_sampling(p: Parser) -> None:
     p.number("--temperature", help="sampling temperature of models and endpoints", default=1.0, type=float, metavar="T")
     p.number("--max-tokens", help="most tokens of an action (default: 12 for `tiny`, otherwise 1024)", least=1)
     p.repeated(
-        "--system", metavar="[NAME=]TEXT", help="system prompt of models and endpoints; with NAME of that agent or role"
+        "--system",
+        metavar="[NAME=]TEXT",
+        help="system prompt of models and endpoints; with NAME, of that agent or role",
     )
     p.value(
         "--renderer",
@@ -163,7 +166,7 @@ def add_connecting(p: Parser, unit: str = "games") -> None:
     p.number(
         "--timeout", help="seconds for one request to a server", default=120.0, least=1e-3, type=float, metavar="S"
     )
-    p.number("--retries", help=f"repetitions of {unit} that a server lost", default=1)
+    p.number("--retries", help=f"how often {unit} lost by a server are repeated", default=1)
     p.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
 
@@ -195,4 +198,4 @@ def add_playing(p: Parser) -> None:
 
 def env_names(p: Parser, nargs: str) -> None:
     """The environments of `eval` and `tournament`."""
-    p.add_argument("env", nargs=nargs, metavar="ENV", help=f"{ENV}; NAME=ENV calls it NAME")
+    p.add_argument("env", nargs=nargs, metavar="ENV", help=f"{ENV}; NAME=ENV names it NAME")

@@ -12,11 +12,11 @@ DESCRIPTION = """Remake a bundled model: tokenizer, chat template and weights, b
 
 No outside data is used: `tiny` reads random play in four games (ten minutes on one core), `small` reads every
 registered environment, played by mixtures of its scripted players (about three hours). With fewer steps
-it still works, but the model is worse. An interrupted run goes on when the same command is given again."""
+it still works, but the model is worse. To continue an interrupted run, give the same command again."""
 EXAMPLES = """
 legos bootstrap my_tiny                   # the full recipe of `tiny`
 legos bootstrap my_small --recipe small   # a base for all environments, yours included
-legos bootstrap my_tiny --steps 20        # a quick look at what it makes
+legos bootstrap my_tiny --steps 20        # a quick look at the result
 legos bootstrap my_small --played         # legality and returns of a model in every environment
 legos train --model my_tiny --steps 20    # use the new model like any other
 """

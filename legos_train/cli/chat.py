@@ -17,10 +17,10 @@ from legos_train.errors import PolicyError
 from legos_train.observe import plain_text
 from legos_train.players import ModelPlayer, words
 
-DESCRIPTION = """Chat with a model, a run or a server, in the terminal; lines from a pipe are one message each.
+DESCRIPTION = """Chat with a model, a run or a server, in the terminal; from a pipe, each line is one message.
 
   /new     begins a new conversation      /undo   takes the last question and its answer back
-  /again   another answer to the last     /quit   leaves; Ctrl-C ends an answer, and leaves between them"""
+  /again   asks the last question again   /quit   leaves; Ctrl-C ends an answer, and leaves between them"""
 EXAMPLES = """
 legos chat -m runs/kuhn                               # the published weights of a run; runs/kuhn@best, runs/kuhn@last
 legos chat -m runs/kuhn --system "Answer in French."
@@ -46,7 +46,7 @@ def make_parser() -> Parser:
         "--thinking",
         choices=tuple(THINKING),
         default="auto",
-        help="for chat templates with that switch (default: auto)",
+        help="whether the model thinks, for chat templates with that switch (default: auto)",
     )
     add_loading(p)
     return p

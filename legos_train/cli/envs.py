@@ -12,7 +12,7 @@ from legos_envs.registry import catalogue, describe, known_ids
 from legos_train.cli import envs_check, envs_new, envs_show
 from legos_train.cli.arguments import Parser
 
-DESCRIPTION = """List, show, check or create environments. `legos envs list --help` (and so on) has the details of each.
+DESCRIPTION = """List, show, check or create environments. `legos envs list --help` (and so on) has the details.
 
 Name an environment by its id in `legos envs list` (KuhnPoker-v0), or by where its class is registered:
 `module:Name-v0` or `file.py:Name-v0`."""

@@ -17,8 +17,8 @@ DESCRIPTION = """Run every conformance check on an environment, or on all of the
 
 It plays many random games and checks PettingZoo's rules, determinism by seed, pickling and more; a table shows
 what failed, passed or was skipped. Then degenerate players (a constant answer, an echo of the prompt, orders to the
-judge and others) try to earn more than the floor that the page of the environment states; where it states none, a
-table shows what they earn. The exit code is 1 if a check failed or a floor was exceeded."""
+judge and others) try to earn more than the floor stated on the environment's page; if it states none, a table shows
+what they earn. The exit code is 1 if a check failed or a floor was exceeded."""
 EXAMPLES = """
 legos envs check KuhnPoker-v0 --fuzz 1000                  # with 1000 hostile actions
 legos envs check examples/haggle.py:Haggle-v0              # one of your own

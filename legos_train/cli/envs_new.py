@@ -75,7 +75,7 @@ def test_who_finds_the_number_is_paid():
 
 DESCRIPTION = """Write a working environment and its test, to start from.
 
-It then prints how to check, test and play it. No existing file is overwritten."""
+Then prints how to check, test and play it. No existing file is overwritten."""
 EXAMPLES = """
 legos envs new MyGame                  # my_game.py and test_my_game.py, here
 legos envs new MyGame --dir games      # the same in games/

@@ -24,7 +24,7 @@ FORMATS = {
 NOTHING_LEAVES = "Nothing leaves this machine, except with hub --push."
 DESCRIPTION = "\n".join(
     [
-        f"Write what other tools read. {NOTHING_LEAVES} `legos export FORMAT --help` has a format's own options.",
+        f"Write files for other tools. {NOTHING_LEAVES} `legos export FORMAT --help` has a format's own options.",
         "",
         *(f"  {name:<10} {f'{source} OUT':<19} {what}" for name, (source, what) in FORMATS.items()),
     ]
@@ -72,8 +72,8 @@ def make_parser(format: str | None = None) -> Parser:
         p.value(
             "--base-model",
             metavar="ORG/NAME",
-            help=f"{only('base_model')}the repository of the original weights (default: the model of the run, if it is "
-            "one)",
+            help=f"{only('base_model')}the repository of the original weights (default: the run's model, if it is a "
+            "repository)",
         )
     if takes("by"):
         p.add_argument("--by", choices=("turn", "episode"), help=f"{only('by')}what a row is (default: turn)")

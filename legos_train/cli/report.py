@@ -19,7 +19,7 @@ def make_parser() -> Parser:
     p = Parser("report", DESCRIPTION, EXAMPLES)
     p.add_argument("dir", nargs="+", type=Path, metavar="DIR", help="a run directory")
     p.add_argument(
-        "--png", action="store_true", help="also figures/*.png (needs Chromium or Chrome, or the extra `png`)"
+        "--png", action="store_true", help="also write figures/*.png (needs Chromium or Chrome, or the extra `png`)"
     )
     return p
 

@@ -65,7 +65,7 @@ def make_parser() -> Parser:
         metavar="FILE",
         help="API keys of at least 16 characters, one per line; clients must send one of them (default: no key)",
     )
-    number("--max-queue", 512, "completions that may wait or run before others get status 429")
+    number("--max-queue", 512, "completions that may wait or run; more get status 429")
     number("--max-rows", 64, "sequences decoded at a time")
     number("--max-kv-mib", 4096, "MiB for keys and values of running sequences")
     number("--prefix-cache-mib", 256, "MiB for cached prompt prefixes", least=0)
@@ -82,7 +82,7 @@ def make_parser() -> Parser:
         "--lookahead",
         choices=get_args(Lookahead),
         default="auto",
-        help="whether a step is submitted before the tokens of the last are known; they stay the same (default: auto, "
+        help="whether to submit a step before the last one's tokens are known; tokens stay the same (default: auto, "
         "on Metal and CUDA)",
     )
     number("--drain-seconds", 30, "how long running requests may continue after SIGTERM", least=0)

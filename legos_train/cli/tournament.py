@@ -14,7 +14,7 @@ from legos_train.players import words
 DESCRIPTION = f"""Play every policy against every other in every env, in all seats, on the same seeds.
 
 Prints ratings with intervals, the payoff of every pair, and the mixture that no policy beats (meta-Nash).
-Without envs and policies it shows the leaderboard, a file that collects the games of all tournaments.
+Without envs and policies, shows the leaderboard, a file that collects the games of all tournaments.
 
 {words.WORDS}"""
 EXAMPLES = """
@@ -34,7 +34,7 @@ def make_parser() -> Parser:
         "--leaderboard",
         type=Path,
         metavar="FILE",
-        help="where games and ratings persist, made if missing (default: leaderboard.sqlite in LEGOS_DATA, else in "
+        help="where games and ratings are kept, made if missing (default: leaderboard.sqlite in LEGOS_DATA, else in "
         "runs/)",
     )
     p.add_argument("--no-leaderboard", action="store_true", help="do not count these games on a leaderboard")

@@ -35,7 +35,7 @@ legos train --preset proposer_solver --smoke           # a task's settings, smal
 legos train --preset debate --size 4b --dry-run        # what a real model of that size would need
 legos train --resume --run-dir runs/kuhn               # continue a run
 """
-SETTINGS = """Below are all settings, by section. Each is also a key of a TOML file for --config: --optim.lr 1e-4
+SETTINGS = """All settings follow, by section. Each is also a key of a TOML file for --config: --optim.lr 1e-4
 is `lr = 1e-4` in the table [optim], and none is "none"."""
 ALIASES = {"generate": "--server.urls", "wandb": "--logs.wandb", "trackio": "--logs.trackio", "run_dir": "--run-dir"}
 """Options that are settings by another name; `--run-dir` is read here too, because `--resume` looks into it."""
@@ -57,7 +57,7 @@ def make_parser() -> Parser:
         action="append",
         default=[],
         metavar="[NAME=]ID",
-        help="an environment that is measured and never trained on, instead of the config's [[eval.env]] (repeatable)",
+        help="an environment to measure and never train on, instead of the config's [[eval.env]] (repeatable)",
     )
     p.repeated("--eval-arg", metavar="[NAME:]KEY=VALUE", help="constructor argument of the --eval-env")
     p.repeated(
@@ -83,7 +83,7 @@ def make_parser() -> Parser:
         "--generate",
         "--server",
         metavar="URL",
-        help="generate on `legos serve` or vLLM; separate several by commas (--server.urls)",
+        help="generate on `legos serve` or vLLM; separate several with commas (--server.urls)",
     )
     p.value("--wandb", metavar="PROJECT", help="also log to Weights & Biases (--logs.wandb)")
     p.value("--trackio", metavar="PROJECT", help="also log to trackio (--logs.trackio)")

@@ -15,12 +15,12 @@ from legos_train.cli.arguments import Parser
 DESCRIPTION = """Browse the episodes of a run or an evaluation: who saw what, every token, rewards and credit.
 
 Reads DIR/rollouts.jsonl, writes DIR/view.html (one file that needs no network) and opens it in the browser.
-DIR is a run directory (runs/NAME) or the --out of `legos eval`. Of a folder with several of these it shows a list to
+DIR is a run directory (runs/NAME) or the --out of `legos eval`. For a folder with several of these it shows a list to
 filter, sort and compare, served on this machine only; with --no-open it writes DIR/browse.html instead."""
 EXAMPLES = """
 legos view runs/kuhn                     # writes runs/kuhn/view.html and opens it
 legos view runs/kuhn --no-open           # only writes it
-legos view runs                          # all runs and evaluations below runs/, while they go on
+legos view runs                          # all runs and evaluations in runs/, also while they run
 legos view runs/a runs/b                 # both in one page, and their curves in runs/a/compare.html
 legos view runs/kuhn --terminal          # the last episode, turn by turn, in the terminal
 """
