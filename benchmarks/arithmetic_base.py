@@ -1,8 +1,8 @@
-"""Dialogues of `ProposerSolver-v0` with two digits, for a base model that can write problems and solves some of them.
+"""Dialogues of `ProposerSolver-v0` with two digits, for a base model that can write problems and solve some of them.
 
-The proposer knows every answer. Solvers know sums, most differences, and the beginning of the times table: the larger a
-product, the more of their replies are wrong, though never by much. So the base knows more than it says, problems of
-every difficulty are there to be found, and reinforcement learning has something to do:
+The proposer knows every answer. Solvers know sums, most differences, and the start of the times table: the larger a
+product, the more often their replies are wrong, though never by much. So the base knows more than it shows, problems of
+every difficulty exist, and reinforcement learning has something to improve:
 
     python -m benchmarks.arithmetic_base OUT_DIR --start hard
 """

@@ -1,7 +1,7 @@
-"""An env for speed measurements: one long prompt of random words, one continuation, a reward that is noise.
+"""An env for speed measurements: one long prompt of random words, one continuation, a random reward.
 
-`save_noisy_model` makes a model that says something else each time and hardly ever ends before it must, so that two
-trainers can be given the same work. `benchmarks.continuation:Continuation-v0` is its id.
+`save_noisy_model` makes a model whose output varies every time and hardly ever ends before its limit, so that two
+trainers get the same amount of work. `benchmarks.continuation:Continuation-v0` is its id.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Credit methods compared in self-play, with and without KL regularisation: what does the advantage do for the outcome?
+"""Credit methods compared in self-play, with and without KL regularisation: how does the advantage affect the outcome?
 
     python -m benchmarks.credit --out credit.jsonl              # both parts; the same command resumes
     python -m benchmarks.credit --out credit.jsonl --part tabular
@@ -6,8 +6,8 @@
 
 Part `tabular`: softmax tables on Kuhn and Leduc poker, Nim and a lopsided matrix game, 10 seeds; about ten CPU minutes.
 Part `tiny`: the bundled model through `legos_train.train` on Kuhn poker and the lopsided game, 3 seeds; about a minute
-a run, 72 runs. Every finished cell is one line of the file; cells that are there are not run again, so that an
-interrupted run goes on where it was. See `docs/credit.md`.
+a run, 72 runs. Every finished cell is one line of the file; finished cells are not run again, so an interrupted run
+resumes where it stopped. See `docs/credit.md`.
 """
 
 from __future__ import annotations
@@ -126,10 +126,10 @@ def main() -> None:
     parser.add_argument("--part", nargs="+", choices=list(SEEDS), default=list(SEEDS))
     parser.add_argument("--games", nargs="+", choices=list(GAMES))
     parser.add_argument("--methods", nargs="+", choices=list(credit_tabular.METHODS))
-    parser.add_argument("--seeds", type=int, help="how many, from 0 (10 for tabular, 3 for tiny)")
-    parser.add_argument("--updates", type=int, default=credit_tabular.UPDATES, help="of a tabular run")
+    parser.add_argument("--seeds", type=int, help="number of seeds, from 0 (10 for tabular, 3 for tiny)")
+    parser.add_argument("--updates", type=int, default=credit_tabular.UPDATES, help="updates of a tabular run")
     parser.add_argument("--rate", type=float, default=credit_tabular.RATE, help="learning rate of a tabular run")
-    parser.add_argument("--report", action="store_true", help="print the tables of what is in the file, run nothing")
+    parser.add_argument("--report", action="store_true", help="print tables of the finished cells, run nothing")
     args = parser.parse_args()
     cells = read(args.out)
     if args.report:

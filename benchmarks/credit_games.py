@@ -1,8 +1,8 @@
-"""Games for `benchmarks.credit`, laid out as arrays: many games are sampled at once, as real episodes.
+"""Games for `benchmarks.credit`, laid out as arrays: many games are sampled at once, as actual episodes.
 
 Payoffs are divided by `scale`, the standard deviation of the returns at the uniform policy (both seats pooled, each
-around its own mean), so that one KL weight and one learning rate mean about the same in every game. What is reported
-is in the game's own units.
+around its own mean), so that one KL weight and one learning rate mean about the same in every game. Reported values are
+in the game's own units.
 """
 
 from __future__ import annotations

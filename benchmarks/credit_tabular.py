@@ -1,12 +1,12 @@
 """One tabular run of `benchmarks.credit`: softmax policies in self-play, credit by the trainer's own classes.
 
-Each update samples `BATCH` games, asks the credit method for advantages, and takes one step of Adam (beta1 = 0, as the
-trainer has it) on
+Each update samples `BATCH` games, asks the credit method for advantages, and takes one step of Adam (beta1 = 0, as in
+the trainer) on
 
     sum over turns of A * log pi(move)  -  weight * sum over visited turns of KL(pi || uniform)
 
-divided by the number of games. Adam makes the step independent of the advantages' overall scale, so that methods that
-divide by a standard deviation and methods that do not are run at the same learning rate.
+divided by the number of games. Adam makes the step independent of the advantages' overall scale, so methods with and
+without division by a standard deviation run at the same learning rate.
 """
 
 from __future__ import annotations

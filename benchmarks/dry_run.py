@@ -1,9 +1,9 @@
-"""What `legos train --dry-run` promises, beside the steps that follow.
+"""The promises of `legos train --dry-run` against the steps that follow.
 
 `python -m benchmarks.dry_run [--models tiny,small,4m] [--envs KuhnPoker-v0,...] [--json out.json]` makes the promise
-and trains some steps, each in a process of its own, and prints promised / measured for each line of the promise.
-Games get shorter or longer as the policy learns, which no promise knows: "a turn" compares the seconds of a turn,
-"turns" how many there were. CPU seconds, one thread.
+and trains a few steps, each in its own process, and prints promised / measured for each line of the promise. Games get
+shorter or longer as the policy learns, which no promise can know: "a turn" compares seconds per turn, "turns" their
+number. CPU seconds, one thread.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def main() -> int:
     parser.add_argument("--models", default="tiny,small,4m")
     parser.add_argument("--envs", default=",".join(ENVS))
     parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--episodes", type=int, default=0, help="of a step; 0: by model")
+    parser.add_argument("--episodes", type=int, default=0, help="episodes per step; 0: chosen by model")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "legos-dry-run")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--run", choices=SIDES, help=argparse.SUPPRESS)

@@ -1,11 +1,11 @@
-"""The engine against mlx-lm's BatchGenerator, and against itself without its short cuts.
+"""The engine against mlx-lm's BatchGenerator, and against itself without its shortcuts.
 
     python -m benchmarks.engine [--json out.json] [--cases c1,c8] [--rounds 5]
 
 Random Qwen3 models in float32, 3.7 million parameters unless a case says otherwise. Both sides run in this process with
-the same weights, the same fast BLAS and greedy decoding where they are compared with each other; they take turns, and
-the medians of their CPU seconds count. The baseline runs with or without MLX's compiled kernels and with small or large
-prefill batches, whichever suits it best. The engine's caches are dropped before every run of a throughput case.
+the same weights, the same fast BLAS and, when compared with each other, greedy decoding; they take turns, and their
+median CPU seconds count. The baseline runs with or without MLX's compiled kernels and with small or large prefill
+batches, whichever suits it best. The engine's caches are dropped before every run of a throughput case.
 """
 
 from __future__ import annotations

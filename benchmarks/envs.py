@@ -1,4 +1,4 @@
-"""Processor time of the environments: one command, a table for the native games and one for TextArena's.
+"""CPU time of the environments: one table for the native games and one for TextArena's.
 
     python -m benchmarks.envs [--episodes 1000] [--only KuhnPoker-v0 ...] [--json out.json]
 
@@ -244,8 +244,8 @@ COLUMNS = ("aec_us", "runner_us", "bare_us", "x_bare", "long_action_ms", "live_1
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--episodes", type=int, default=1000, help="episodes a round (default 1000)")
-    parser.add_argument("--only", nargs="*", help="ids, instead of all")
+    parser.add_argument("--episodes", type=int, default=1000, help="episodes per round (default 1000)")
+    parser.add_argument("--only", nargs="*", help="only these ids")
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     options = parser.parse_args()
     found = measure(options.episodes, options.only)

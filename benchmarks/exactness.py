@@ -1,6 +1,6 @@
-"""Swapping adapters under load, and log-probabilities against a training pass: the engine's cases that are not speed.
+"""Adapter swaps under load, and log-probabilities against a training pass: the engine cases not about speed.
 
-A *plain training pass* is the model itself on the whole sequence, with LoRA layers of mlx-lm where an adapter spoke.
+A *plain training pass* runs the model itself on the whole sequence, with mlx-lm's LoRA layers if an adapter was used.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
-"""What more servers are worth, by simulation: N generators, one learner, adapters that are pushed or pulled.
+"""The gain from more servers, by simulation: N generators, one learner, pushed or pulled adapters.
 
     python -m benchmarks.fleet                                   # an 8B model on H100s, 1 to 10,000 servers
     python -m benchmarks.fleet --check                           # against real runs with 1 and 2 `legos serve`
 
 Whole games, one after the other. A server plays `slots` games at a time, each for a random time whose mean follows from
-its tokens a second; the client takes turns back one by one, `client_ms` of processor time each; the learner takes
-batches in their order, `learn` seconds each, and publishes. Pushed weights leave one uplink server by server; pulled
-ones leave it once, and every server takes them at its own downlink. A game is asked of the newest weights by name, as
-Legos does, so it waits where its server does not have them yet. At most `ahead` batches are under way beyond the one
-that is learned from, which bounds staleness; 0 is alternating.
+its tokens per second. The client receives turns one by one, at `client_ms` of CPU time each. The learner takes batches
+in order, `learn` seconds each, and publishes. Pushed weights leave one uplink server by server; pulled ones leave it
+once, and every server downloads them over its own downlink. A game requests the newest weights by name, as in Legos, so
+it waits if its server does not have them yet. At most `ahead` batches are in progress beyond the one being learned
+from, which bounds staleness; 0 means alternating.
 
-`--check` measures the inputs on their own (how fast the servers answer the requests of a batch when all are sent at
-once, what a turn costs the client, how long learning takes), and compares the games a second that the simulation makes
-of them with those of the run.
+`--check` measures the inputs separately (how fast the servers answer a batch's requests when all are sent at once, what
+a turn costs the client, how long learning takes), and compares the simulated games per second with those of the run.
 """
 
 from __future__ import annotations

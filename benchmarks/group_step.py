@@ -1,11 +1,10 @@
-"""A group step with the prompt computed once against the same step computed plainly, side by side in one run.
+"""A group step that computes the prompt once against the same step done plainly, side by side in one run.
 
 `python -m benchmarks.group_step [--json out.json]` builds a random Qwen3 of 3.7 million parameters and one group of 8
-completions of 64 tokens to a prompt of 512, and takes loss and gradient of it three ways: plainly (the whole model on
-all rows), with the prompt shared (`legos_train/model/decoder.py`),
-and with the prompt shared and blocks computed again in
-the backward pass (`optim.checkpoint_layers`). Sides take turns; CPU seconds, all threads included; the ratio is the
-median over the rounds. Memory is the peak of MLX's allocator during the step, weights included. The gradient's
+completions of 64 tokens to a prompt of 512, and computes its loss and gradient three ways: plainly (the whole model on
+all rows), with the prompt shared (`legos_train/model/decoder.py`), and with the prompt shared and blocks recomputed in
+the backward pass (`optim.checkpoint_layers`). Sides take turns; times are CPU seconds over all threads; the ratio is
+the median over the rounds. Memory is the peak of MLX's allocator during the step, including weights. The gradient's
 difference is relative, `|ours - plain| / |plain|` over all weights. Bars: 4 times faster, 0.35 of the memory, 1e-4.
 """
 
@@ -90,8 +89,8 @@ def measure(repeats: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="also write what was found to this file")
-    parser.add_argument("--rounds", type=int, default=3, help="measured rounds, after one that is not")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--rounds", type=int, default=3, help="measured rounds, after one warm-up round")
     chosen = parser.parse_args()
     prepare_mlx()
     found = measure(chosen.rounds)

@@ -1,11 +1,11 @@
-"""Models with recurrent states and with sliding windows: the engine's batches against its own row by row, and mlx-lm's.
+"""Models with recurrent states and with sliding windows: batched engine against its row-by-row path and mlx-lm.
 
     python -m benchmarks.hybrids [--json out.json] [--cases delta8,delta32] [--rounds 3]
 
 Random models of about 4 million parameters in float32, greedy decoding, prompts of different lengths. Both sides run in
-this process with the same weights and the same fast BLAS and take turns; the medians of their CPU seconds count.
-mlx-lm's BatchGenerator runs with or without MLX's compiled kernels, whichever suits it best. The engine's caches are
-dropped before every run.
+this process with the same weights and the same fast BLAS and take turns; their median CPU seconds count. mlx-lm's
+BatchGenerator runs with or without MLX's compiled kernels, whichever suits it best. The engine's caches are dropped
+before every run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs that are killed: the configurations, how one is started and ended, and what it leaves compared with another."""
+"""Runs to be killed: their configurations, starting and ending them, and comparing the files they leave."""
 
 from __future__ import annotations
 

@@ -1,21 +1,21 @@
-"""What survives when training is killed: `python -m benchmarks.kills --kills 500 [--stops 20] [--configs all]`.
+"""What survives killing a training run: `python -m benchmarks.kills --kills 500 [--stops 20] [--configs all]`.
 
 Starts real `legos train` runs of `tiny` in the configurations of `benchmarks/kill_runs.py` (leagues, replay, a store,
 several envs, two ranks on a ring, asynchronous, generation on a server), sends SIGKILL to a process at random times
-between 10 % and 90 % of its steps (a random row of metrics.jsonl, then a random part of a step; by seconds, a busy
-machine would mostly be hit while it starts), and resumes with --resume, up to four kills to a run, until it is done.
-Of several ranks one is killed, and the others have to end by themselves. Then every file that the run leaves must be
-that of the undisturbed run, but for the times in it (asynchronous: every step once; server: the same games).
+between 10 % and 90 % of its steps (a random row of metrics.jsonl, then a random part of a step; random seconds would
+mostly hit the startup on a busy machine), and resumes with --resume, up to four kills per run, until it is done. With
+several ranks, one is killed, and the others must end by themselves. Then every file of the run must equal the
+undisturbed run's, except for recorded times (asynchronous: every step once; server: the same games).
 
-* unreadable: checkpoints or adapters that were broken right after a kill;
-* lost: steps without a row in metrics.jsonl, and checkpoints that were there after a kill and not after the next;
+* unreadable: checkpoints or adapters broken right after a kill;
+* lost: steps without a row in metrics.jsonl, and checkpoints present after one kill but not after the next;
 * doubled: steps with two rows;
-* different: files, or rows, that are not those of the undisturbed run;
-* outlived: processes of a run that went on after one of it was killed, or ended without saying why.
+* different: files or rows that differ from the undisturbed run;
+* outlived: processes that continued after another process of their run was killed, or ended without saying why.
 
-With --stops, SIGINT and SIGTERM in turn instead: how long until the process has ended (bar: 5 s), how it ended, whether
-its checkpoints are whole, and whether the resumed run ends like the undisturbed one: where it stopped between two
-checkpoints of the schedule, with the same games and nearly the same numbers. Exit code 1 if anything is wrong.
+With --stops, SIGINT and SIGTERM in turn instead: how long the process takes to end (bar: 5 s), how it ends, whether its
+checkpoints are intact, and whether the resumed run ends like the undisturbed one: if it stopped between two scheduled
+checkpoints, with the same games and nearly the same numbers. Exit code 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -149,13 +149,13 @@ def chosen(names: list[str]) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=0, help="how many SIGKILLs, shared by the configurations")
-    parser.add_argument("--stops", type=int, default=0, help="how many SIGINTs and SIGTERMs, shared likewise")
+    parser.add_argument("--kills", type=int, default=0, help="number of SIGKILLs, split over the configurations")
+    parser.add_argument("--stops", type=int, default=0, help="number of SIGINTs and SIGTERMs, split likewise")
     parser.add_argument("--configs", default="plain", metavar="NAME,...", help=f"{', '.join(CONFIGS)}, or all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--keep", type=Path, help="work here and leave runs with faults, instead of a temporary folder")
-    parser.add_argument("train", nargs="*", help="more flags for legos train, after --")
+    parser.add_argument("--keep", type=Path, help="work here, not in a temporary folder, and keep faulty runs")
+    parser.add_argument("train", nargs="*", help="extra flags for legos train, after --")
     options = parser.parse_args(arguments)
     kinds = {"kills": (signal.SIGKILL,), "stops": (signal.SIGINT, signal.SIGTERM)}
     names = chosen(options.configs.split(","))

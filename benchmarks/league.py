@@ -1,11 +1,12 @@
-"""What a league buys: exploitability with and without one, on games with exact solutions, no model involved.
+"""The gain from a league: exploitability with and without one, on exactly solvable games, without a model.
 
     python -m benchmarks.league                 # biased rock-paper-scissors and Kuhn poker, four modes, three seeds
     python -m benchmarks.league --games kuhn --modes psro --seeds 0 1 2 3 4
 
-The learner is a table of logits, moved by NeuRD (Hennes et al. 2020, arXiv 1906.00190): logits += rate * advantage of
-each move against the opponents of the batch, no regularisation, no averaging; logits stay within a bound. Everything
-else is the `legos_train.league.League` of a training run: snapshots, plans, payoffs from sampled games, mixtures.
+The learner is a table of logits, updated by NeuRD (Hennes et al. 2020, arXiv 1906.00190): logits += rate * advantage of
+each move against the batch's opponents, without regularisation or averaging; logits stay within a bound. Everything
+else comes from the `legos_train.league.League` of a training run: snapshots, plans, payoffs from sampled games,
+mixtures.
 
 Exploitability is NashConv / 2. `last` is the learner after the last step, `last 100` its median and worst over the last
 100 steps (a cycle shows here), `average` all its iterates, which a language model cannot play, `mixture` the pool

@@ -1,4 +1,4 @@
-"""PSRO with a language model: how exploitable the mixture of a league's snapshots is, exactly.
+"""PSRO with a language model: the exact exploitability of the mixture of a league's snapshots.
 
     python -m benchmarks.league_model                                  # Kuhn poker, `tiny`, every action valued
     python -m benchmarks.league_model --seeds 0 1 2 --loss.name ppo --batch-size 512    # more settings of `legos train`

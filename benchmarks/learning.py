@@ -3,7 +3,7 @@
     python -m benchmarks.learning kuhn --seeds 0 1 2 3 4
     python -m benchmarks.learning --list
 
-Cases run one after another, in processes of their own. `--json FILE` keeps the numbers.
+Cases run one after another, each in its own process. `--json FILE` keeps the numbers.
 """
 
 from __future__ import annotations

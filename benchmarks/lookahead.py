@@ -1,10 +1,11 @@
-"""Lookahead on against off: what hiding the host behind the device is worth, and what guessing tokens costs.
+"""Lookahead on against off: the gain from hiding host work behind the device, and the cost of guessing tokens.
 
     python -m benchmarks.lookahead [--cases tiny8,4m32,...] [--rounds 3]
 
-Both sides run the model's own call on MLX's stream, which has a thread of its own on a CPU: numpy's path, which a CPU
-takes for these models otherwise, computes at once and has nothing to hide. Sampling at temperature 1, the same seeds on
-both sides, which take turns. The ratio is of wall time: what is hidden shows only there, and only where a core is idle.
+Both sides run the model's own call on MLX's stream, which has its own thread on a CPU: the numpy path, which a CPU
+would normally use for these models, is synchronous and has nothing to hide. Sampling at temperature 1, with the same
+seeds on both sides, which take turns. The ratio is of wall time: hidden work shows only there, and only if a core is
+idle.
 """
 
 from __future__ import annotations

@@ -1,22 +1,21 @@
-"""One GRPO run by Legos and the same by mlx-lm-lora: tokens per second and peak memory.
+"""The same GRPO run in Legos and in mlx-lm-lora: tokens per second and peak memory.
 
     uv venv /tmp/peer && uv pip install --python /tmp/peer/bin/python "mlx[cpu]" mlx-lm-lora
     python -m benchmarks.lora_peer --peer /tmp/peer/bin/python [--json out.json]
 
 Both load the same random Qwen3 of 3.7 million parameters, and train LoRA of rank 16 on all linear layers with AdamW for
-the same prompts (token by token: ours are recorded, and given to the other), groups of 8, completions of 64 tokens at
+the same prompts (token by token: ours are recorded and passed to the other), groups of 8, completions of 64 tokens at
 temperature 1, the same reward, advantages from the group's mean, a clip of 0.2 and a KL to the base model (`--kl 0`:
-without). A step is everything: sampling, rewards, gradient, update. The first step of each is not measured.
+without). A step includes everything: sampling, rewards, gradient, update. The first step of each is not measured.
 
-Each side is a process of its own and runs alone, ours first; `tokens` are completion tokens trained on, `cpu` is CPU
-seconds of all threads, `wall` seconds. The other side is run with and without `mx.compile`, which on a CPU compiles
-C++, and (`--quick`: only) under our Python with the matrix library that Legos brings for MLX on Linux, without which
-MLX's CPU wheel is several times slower (`inference/forward/fastblas.py`); the best of these counts.
-Memory: `mlx`, the peak of
-MLX's allocator over the run, model included; `rss`, how far the process grew over its size just before the first step
-(Linux only). The other side scores `--prompts` rows at a time; ours as many tokens as `--batch-tokens` allows, with
-blocks computed again in the backward pass (`optim.checkpoint_layers`; `--keep-blocks`: without, faster and larger).
-Bar: twice the tokens per CPU second, and neither of the two memories higher.
+Each side runs alone in its own process, ours first; `tokens` are completion tokens trained on, `cpu` is CPU seconds of
+all threads, `wall` seconds. The other side runs with and without `mx.compile`, which on a CPU compiles C++, and
+(`--quick`: only) under our Python with the matrix library that Legos brings for MLX on Linux, without which MLX's CPU
+wheel is several times slower (`inference/forward/fastblas.py`); the best of these counts. Memory: `mlx`, the peak of
+MLX's allocator over the run, including the model; `rss`, how far the process grew over its size just before the first
+step (Linux only). The other side scores `--prompts` rows at a time; ours as many tokens as `--batch-tokens` allows,
+with blocks recomputed in the backward pass (`optim.checkpoint_layers`; `--keep-blocks`: without, faster and larger).
+Bar: twice the tokens per CPU second, with neither memory figure higher.
 """
 
 from __future__ import annotations
@@ -213,18 +212,18 @@ def _site(python: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--peer", help="a Python with mlx-lm-lora")
-    parser.add_argument("--json", type=Path, help="also write what was found to this file")
+    parser.add_argument("--peer", help="a Python that has mlx-lm-lora")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--steps", type=int, default=3, help="measured steps")
-    parser.add_argument("--prompts", type=int, default=4, help="per step")
+    parser.add_argument("--prompts", type=int, default=4, help="prompts per step")
     parser.add_argument("--group", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=64, help="of a completion")
-    parser.add_argument("--words", type=int, default=60, help="of a prompt, about four tokens each")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens per completion")
+    parser.add_argument("--words", type=int, default=60, help="words per prompt, about four tokens each")
     parser.add_argument("--batch-tokens", type=int, default=1024, help="our max_batch_tokens")
-    parser.add_argument("--keep-blocks", action="store_true", help="ours without optim.checkpoint_layers")
+    parser.add_argument("--keep-blocks", action="store_true", help="run ours without optim.checkpoint_layers")
     parser.add_argument("--kl", type=float, default=0.04)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="the other side with our matrix library only")
+    parser.add_argument("--quick", action="store_true", help="run the other side only with our matrix library")
     parser.add_argument("--site", help=argparse.SUPPRESS)
     parser.add_argument("--side", choices=("ours", "theirs"), help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)

@@ -4,12 +4,11 @@
     python -m benchmarks.magnets --seeds 400 --every 10 50 --kl-end 0.2 0.4 --base 0 0.1
 
 A stand-in for `legos train` on Kuhn poker: the same loss (returns minus the mean of the same prompt, KL to a reference
-that becomes the weight average every so many steps, mixed with a share of the first policy), batch, steps and schedule
-of the learning rate, with one number for each information set in place of a language model. The numbers move together,
-as a model's answers to similar prompts do: an update at one information set moves the others by a share of it, more
-where the card or the history is the same. `shared` and `rate` say how much, and how fast; their three settings are as
-quick as, or quicker than, what runs of the model show. So the rows compare schedules; they do not predict a run's
-NashConv.
+that is reset to the weight average every so many steps, mixed with a share of the first policy), batch, steps and
+learning rate schedule, with one number per information set in place of a language model. The numbers move together, as
+a model's answers to similar prompts do: an update at one information set moves the others by a share of it, more if the
+card or the history is the same. `shared` and `rate` set how much and how fast; their three settings are at least as
+quick as runs of the model. So the rows compare schedules; they do not predict a run's NashConv.
 """
 
 from __future__ import annotations
@@ -143,11 +142,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--every", type=int, nargs="+", default=[10, 25, 50], help="steps between references")
-    parser.add_argument("--kl-end", type=float, nargs="+", default=[0.3], help="KL weight at the end, from 0.2")
+    parser.add_argument("--kl-end", type=float, nargs="+", default=[0.3], help="final KL weight, starting from 0.2")
     parser.add_argument(
-        "--base", type=float, nargs="+", default=[0.0, 0.07], help="share of the first policy, which is even"
+        "--base", type=float, nargs="+", default=[0.0, 0.07], help="share of the first policy, which is uniform"
     )
-    parser.add_argument("--games", type=int, default=512, help="games a step")
+    parser.add_argument("--games", type=int, default=512, help="games per step")
     args = parser.parse_args()
     print(
         "every  kl_end  base  shared           rate   average: median, 95 %, largest   last: 95 %   stuck (above 0.15)"

@@ -1,8 +1,8 @@
-"""How the benchmarks measure: sides that take turns, medians of several rounds, bars, one table, one JSON file.
+"""Shared measuring code of the benchmarks: sides that take turns, medians over rounds, bars, a table, a JSON file.
 
-A case returns what it found; `report` prints it beside its bar. Times are CPU seconds of the process, all threads
-included, because wall time means little on a machine that others use; the two sides alternate within each round, so
-that both see the same neighbours.
+A case returns its results; `report` prints them next to its bar. Times are CPU seconds of the process over all threads,
+because wall time means little on a shared machine; the two sides alternate within each round, so that both see the same
+load.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def options(about: str, cases: Mapping[str, Case]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=about, epilog="; ".join(f"{name}: {case.about}" for name, case in cases.items())
     )
-    parser.add_argument("--json", type=Path, help="also write what was found to this file")
-    parser.add_argument("--cases", default=",".join(cases), help=f"some of {','.join(cases)}")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--cases", default=",".join(cases), help=f"any of {','.join(cases)}")
     parser.add_argument("--rounds", type=int, default=5, help="measured rounds; medians are reported")
     chosen = parser.parse_args()
     unknown = [name for name in chosen.cases.split(",") if name not in cases]

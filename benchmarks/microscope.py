@@ -1,21 +1,21 @@
-"""The gradient microscope: how far is a sampled policy gradient of a language model from the exact one, and why.
+"""The gradient microscope: how far a language model's sampled policy gradient is from the exact one, and why.
 
     python -m benchmarks.microscope                     # credit methods, losses, staleness, batch sizes, layers
     python -m benchmarks.microscope --faults            # seeded bugs are flagged, clean runs are not
 
-A game that can be solved has few different actions to write (24 in Kuhn poker), so the gradient of any batch is a sum
-over their tokens of a coefficient times the gradient of that token's log-probability. These gradients, the Jacobian,
-are computed once, by the trainer's own backward pass; a batch is then only its coefficients, given by the project's own
-credit, packing and loss on games drawn from the policy's exact probabilities. Thousands of batches cost seconds.
+A solvable game has few distinct actions (24 in Kuhn poker), so the gradient of any batch is a sum over their tokens of
+a coefficient times the gradient of that token's log-probability. These gradients, the Jacobian, are computed once, by
+the trainer's own backward pass; a batch then reduces to its coefficients, which come from the project's own credit,
+packing and loss on games drawn from the policy's exact probabilities. Thousands of batches cost seconds.
 
 Columns, with 95 % intervals from 300 bootstrap resamples of the batches:
 
-- cosine: between the mean gradient (without what its own noise adds to its length) and the exact one;
+- cosine: between the mean gradient (its length corrected for noise) and the exact one;
 - length: of the mean gradient along the exact one, over the exact one's;
-- noise: mean squared distance of a batch's gradient from the mean, over the square of what the mean has along the exact
-  gradient, times the number of games: with so many games signal and noise are equal.
+- noise: mean squared distance of a batch's gradient from the mean, over the squared component of the mean along the
+  exact gradient, times the number of games: the number of games at which signal equals noise.
 
-The exact gradient is that of `loss.name = "expected"`.
+The exact gradient is the one of `loss.name = "expected"`.
 """
 
 from __future__ import annotations
@@ -302,11 +302,11 @@ def _line(table: str, row: str, numbers: dict[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--faults", action="store_true", help="plant bugs and see whether they are noticed")
-    parser.add_argument("--quick", action="store_true", help="a few cells")
-    parser.add_argument("--batches", type=int, default=100, help="batches of a cell")
+    parser.add_argument("--faults", action="store_true", help="plant bugs and check that they are detected")
+    parser.add_argument("--quick", action="store_true", help="only a few cells")
+    parser.add_argument("--batches", type=int, default=100, help="batches per cell")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="write the numbers there")
+    parser.add_argument("--json", type=Path, help="write the numbers to this file")
     args = parser.parse_args(argv)
     if args.faults:
         from benchmarks.microscope_faults import report

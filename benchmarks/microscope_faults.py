@@ -1,10 +1,10 @@
-"""Bugs of the kinds that policy-gradient code has had, planted one at a time under the microscope.
+"""The kinds of bugs that policy-gradient code has had, planted one at a time under the microscope.
 
-A clean estimator (RAE, importance sampling, fresh games) is unbiased: the mean of its gradients, along each of the
-directions in which the exact gradient or the noise is largest, is the exact one's up to what chance explains. A run is
-flagged when one of these differences is beyond a Student t quantile of 1e-4 for all directions together. Bugs behind
-the coefficients (a frozen layer, a wrong scale) are found by comparing the trainer's own gradient of one batch with the
-coefficients times the Jacobian.
+A clean estimator (RAE, importance sampling, fresh games) is unbiased: along each direction in which the exact gradient
+or the noise is largest, the mean of its gradients equals the exact one up to chance. A run is flagged when one of these
+differences exceeds a Student t quantile of 1e-4 for all directions together. Bugs downstream of the coefficients (a
+frozen layer, a wrong scale) are found by comparing the trainer's own gradient of one batch with the coefficients times
+the Jacobian.
 """
 
 from __future__ import annotations

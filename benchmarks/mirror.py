@@ -1,14 +1,14 @@
-"""How near does mirror descent come without a model? The yardstick of `--loss.name mirror`, in numpy, no sampling.
+"""How close does mirror descent get without a model? The yardstick for `--loss.name mirror`, in numpy, no sampling.
 
     python -m benchmarks.mirror                                       # Leduc poker, the schedule of leduc_expected
     python -m benchmarks.mirror LeducPoker-v0 --step 0.5 1 2 --steps 140 --kl 0.3 0.06
     python -m benchmarks.mirror KuhnPoker-v0 --kl 0.2 0.2 --magnet-every 50 --noise 0.1
     python -m benchmarks.mirror LiarsDice-v0 --arg one_round=True --arg dice=1 --arg faces=3 --arg wild=True
 
-One number for each action of each information set in place of a language model, valued by the game's tree as a run
-values them. Each step has a closed form (magnetic mirror descent, arXiv 2206.05825, equation 3). What a run with the
-same schedule does not reach is due to the model and its optimiser; what this does not reach is due to the schedule.
-`--noise` adds normal noise to the logits, as a model that is not fitted exactly does.
+In place of a language model, one number for each action of each information set, valued on the game's tree as in a run.
+Each step has a closed form (magnetic mirror descent, arXiv 2206.05825, equation 3). If a run with the same schedule
+falls short of this, the model and its optimiser are the cause; if this falls short, the schedule is. `--noise` adds
+normal noise to the logits, like a model with an inexact fit.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> None:
     """The command of the module text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("env", nargs="?", default="LeducPoker-v0")
-    parser.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="of the environment")
+    parser.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="environment argument")
     parser.add_argument("--step", type=float, nargs="+", default=[0.5])
     parser.add_argument("--kl", type=float, nargs=2, default=[0.3, 0.06])
     parser.add_argument("--steps", type=int, default=140)

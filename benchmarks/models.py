@@ -1,4 +1,4 @@
-"""Random models for the benchmarks, in memory and as directories that any server loads."""
+"""Random models for the benchmarks, in memory and as directories that any server can load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that are almost right: good ones of every route, changed at random in JSON, bytes or head."""
+"""Almost valid requests: good ones for every route, randomly changed in JSON, bytes or headers."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""OpenSpiel's NFSP in the games that have a row in the learning table, given the CPU time of that row.
+"""OpenSpiel's NFSP on the games of the learning table, with the CPU time of the table's row.
 
     uv run --with open_spiel --with dm-tree --with torch python -m benchmarks.nfsp LiarsDice-v0 --seeds 0 1 2
 
-For each id and seed the bundled model is trained as `benchmarks.learning_tasks` does it (finished cells in `--out` are
-used again). NFSP (PyTorch, one thread, the settings of OpenSpiel's own example for Leduc poker) then has as many
-seconds of processor time for itself, imports and measuring not counted. Both numbers are NashConv; of NFSP the last one
-and the lowest of ten measurements.
+For each id and seed the bundled model is trained as in `benchmarks.learning_tasks` (finished cells in `--out` are
+reused). NFSP (PyTorch, one thread, the settings of OpenSpiel's own example for Leduc poker) then gets the same CPU
+seconds, not counting imports and measuring. Both numbers are NashConv; for NFSP, the last and the lowest of ten
+measurements.
 """
 
 from __future__ import annotations

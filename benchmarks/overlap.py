@@ -1,17 +1,16 @@
-"""Generating while training: a second process against a thread of the same process, and asynchronous runs against
-alternating ones.
+"""Generating while training: a process against a thread, and asynchronous runs against alternating ones.
 
 `python -m benchmarks.overlap [--json out.json] [--seconds 20] [--steps 12]` measures, with a random Qwen3 of 3.7
 million parameters, prompts of about 90 tokens and continuations of 48:
 
-* `beside`: tokens generated per second of wall time while the learner computes gradients without a pause, by a process
-  and by a thread; the learner's gradients per second beside them, and both alone. Bar: the process generates at
-  least 3 times what the thread does;
-* `runs`: games per second of wall time of whole runs, alternating and asynchronous, all of which keep to the same bound
-  of one optimiser step of staleness (alternating, they stay at 0), and the staleness seen. No bar.
+* `beside`: tokens generated per second of wall time while the learner computes gradients without a pause, by a separate
+  process and by a thread of the same process; the learner's gradients per second meanwhile, and both alone. Bar: the
+  process generates at least 3 times what the thread does;
+* `runs`: games per second of wall time of whole runs, alternating and asynchronous, all under the same staleness bound
+  of one optimiser step (alternating runs stay at 0), and the observed staleness. No bar.
 
-Wall time is the point here, so it wants two cores of its own: `cores` says how many there was time for, as CPU seconds
-(with those of the generating process) per second. Much less than 2 beside a busy machine makes the ratios worthless.
+Wall time is the point here, so it needs two free cores: `cores` reports how many it got, as CPU seconds (including the
+generating process) per second. Much less than 2, on a busy machine, makes the ratios worthless.
 """
 
 from __future__ import annotations
@@ -162,7 +161,7 @@ def run(model: Path, backend: str | None, steps: int) -> Found:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="also write what was found to this file")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long each side of `beside` is measured")
     parser.add_argument("--steps", type=int, default=12, help="optimiser steps of each of the `runs`")
     chosen = parser.parse_args()

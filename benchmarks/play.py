@@ -1,11 +1,11 @@
-"""What playing costs a turn, and where it goes: the default step, 512 games of Kuhn poker on `tiny`.
+"""The cost of playing per turn, and its breakdown: the default step, 512 games of Kuhn poker on `tiny`.
 
     python -m benchmarks.play [--against DIR] [--rounds 15]
 
 prints CPU microseconds a turn of playing and of credit, and of the parts of playing: the engine (submitting, stepping),
-the environment (beginning an episode, an answer) and the rest. `--against` measures another checkout, too, with the
-packages of this environment; the two take turns, each in a process of its own. Means, since the garbage collector goes
-through everything in some rounds only.
+the environment (starting an episode, handling an answer) and the rest. `--against` also measures another checkout, with
+the packages of this environment; the two take turns, each in its own process. Means, since full garbage collections
+happen only in some rounds.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Side:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--against", type=Path, help="another checkout")
+    parser.add_argument("--against", type=Path, help="also measure this checkout")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

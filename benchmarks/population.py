@@ -1,10 +1,10 @@
-"""What several learners cost: trained tokens per CPU-second of one policy and of eight, in one process by turns.
+"""The cost of several learners: trained tokens per CPU-second of one policy and of eight, in turn, in one process.
 
     python -m benchmarks.population --env TicTacToe-v0 --games 256
 
-Eight copies of an environment are in the run, so the games are the same; with `[[learner]]` tables each copy has a
-policy of its own. Equal prompts of one policy are computed once, those of two policies are not, so much depends on how
-many different prompts the games have: Kuhn poker has 12 in all.
+The run has eight copies of an environment, so the games are the same; with `[[learner]]` tables each copy has its own
+policy. Equal prompts of one policy are computed once, those of two policies are not, so much depends on the number of
+distinct prompts: Kuhn poker has 12 in total.
 """
 
 from __future__ import annotations

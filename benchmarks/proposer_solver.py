@@ -1,18 +1,18 @@
-"""Does a proposer find the edge of what solvers can do, and do solvers learn there? `ProposerSolver-v0` on arithmetic.
+"""Does a proposer find the edge of the solvers' ability, and do solvers learn there? `ProposerSolver-v0` on arithmetic.
 
     python -m benchmarks.proposer_solver --start hard --seeds 0 1 2 --json FILE
 
-Makes a small base model first (`benchmarks.arithmetic_base`, kept in `--base`), on which most problems that it
-writes are too hard for it (`--start hard`) or too easy (`easy`). Then trains, and reports
+First makes a small base model (`benchmarks.arithmetic_base`, kept in `--base`) that writes problems mostly too hard
+(`--start hard`) or too easy (`easy`) for itself. Then trains, and reports
 
-* the pass rate: the share of right solvers over the problems played. Before the first step it must lie outside of
-  0.35-0.65 (192 problems), then come to 0.5 +- 0.1 and stay there: the running mean of 10 steps is inside at every
-  step of the last third;
-* solvers' accuracy before and after on the problems that training never plays, the fifth of `split="test"`, with 64
+* the pass rate: the share of correct solvers over the problems played. Before the first step it must lie outside
+  0.35-0.65 (192 problems), then reach 0.5 +- 0.1 and stay there: the running mean of 10 steps is inside at every step
+  of the last third;
+* solvers' accuracy before and after on the problems that training never plays (the fifth in `split="test"`), with 64
   answers each: the 95 % interval of the gain, by bootstrap over problems, must exclude 0. The base has read all 156.
 
-With `--learners one two` each seed is trained twice, with one adapter for both roles and with one for each, and how far
-two are ahead of one is reported, with its interval over problems for each seed and over seeds for all.
+With `--learners one two` each seed is trained twice, with one adapter for both roles and with one each, and the
+advantage of two over one is reported, with an interval over problems for each seed and over seeds for all.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--start", choices=list(STARTS), default="hard")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--learners", choices=list(LEARNERS), nargs="+", default=["one"])
-    parser.add_argument("--base", type=Path, default=Path("runs/arithmetic"), help="where base models are kept")
+    parser.add_argument("--base", type=Path, default=Path("runs/arithmetic"), help="directory for base models")
     parser.add_argument("--set", type=json.loads, default={}, help="other settings, as JSON")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -1,11 +1,11 @@
-"""Random weights in the shape of real models, end to end on this machine, beside mlx-lm where it has the same thing.
+"""Random weights in the shapes of real models, end to end on this machine, next to mlx-lm where it has a counterpart.
 
 `python -m benchmarks.real_shapes [--shapes 0.6b,0.6b:4,qwen3.5-0.8b] [--rows 8] [--tokens 512] [--json out.json]` makes
-each model once (below --folder) and runs every part in a process of its own: load, a prompt and some tokens after it,
-a few games, a published adapter, three steps of training, a checkpoint. `:4` is the shape in four bits. One thread.
+each model once (below --folder) and runs every part in its own process: load, a prompt and a short completion, a few
+games, a published adapter, three training steps, a checkpoint. `:4` is the shape in four bits. One thread.
 
-`python -m benchmarks.real_shapes --four-bits [--layers 6]` compares four-bit weights unpacked at load, unpacked as they
-are used, and packed with the same model in full precision; sides take turns.
+`python -m benchmarks.real_shapes --four-bits [--layers 6]` compares four-bit weights (unpacked at load, unpacked on
+use, and packed) with the same model in full precision; sides take turns.
 """
 
 from __future__ import annotations
@@ -286,12 +286,12 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "legos-real-shapes")
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=512)
-    parser.add_argument("--part", type=int, default=512, help="tokens of one backward pass")
+    parser.add_argument("--part", type=int, default=512, help="tokens per backward pass")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--games", type=int, default=4)
     parser.add_argument("--four-bits", action="store_true")
-    parser.add_argument("--layers", type=int, default=6, help="of the model of --four-bits")
-    parser.add_argument("--repeats", type=int, default=2, help="rounds of --four-bits")
+    parser.add_argument("--layers", type=int, default=6, help="layers of the model for --four-bits")
+    parser.add_argument("--repeats", type=int, default=2, help="rounds for --four-bits")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--run", choices=PARTS, help=argparse.SUPPRESS)
     options = parser.parse_args()

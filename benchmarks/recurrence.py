@@ -1,9 +1,9 @@
-"""The recurrences of hybrid models in chunks against mlx-lm's own: time, memory and the largest difference.
+"""Chunkwise recurrences of hybrid models against mlx-lm's own: time, memory and the largest difference.
 
 `python -m benchmarks.recurrence [--length 512] [--heads 8] [--size 128] [--json out.json]` runs, without and with the
 gradient of all inputs, side by side in one run:
 
-* the gated delta rule with a gate for a head (Qwen3-Next, Qwen3.5, OLMo hybrid) and for a channel (Kimi Linear),
+* the gated delta rule with one gate per head (Qwen3-Next, Qwen3.5, OLMo hybrid) and one per channel (Kimi Linear),
   against mlx-lm's loop over positions;
 * Mamba 2 (Granite, Falcon-H1, Nemotron-H) against mlx-lm's chunks of 256.
 
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--hybrid", type=int, default=0, help="also a whole model, on so many rows")
+    parser.add_argument("--hybrid", type=int, default=0, help="also run a whole model, on this many rows")
     parser.add_argument("--json", help="also write the rows to this file")
     arguments = parser.parse_args()
     length, heads, size = arguments.length, arguments.heads, arguments.size

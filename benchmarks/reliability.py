@@ -1,13 +1,12 @@
-"""Runs what measures our promises, and prints the list of promises with the last figures.
+"""Runs the measurements of our promises, and prints the list of promises with the latest figures.
 
     python -m benchmarks.reliability --quick            # some minutes
     python -m benchmarks.reliability --full             # hours, the soak alone one
     python -m benchmarks.reliability --only kills soak --full
     python -m benchmarks.reliability                    # measures nothing: prints the list
 
-Figures are kept in `docs/reliability.json`, one for each measurement, the newest; a quick figure never replaces a full
-one. The list stands in `docs/reliability.md`, between its marks, and is written there too. Exit code 1 if a measurement
-misses its bar.
+The latest figure of each measurement is kept in `docs/reliability.json`; a quick figure never replaces a full one. The
+list is also written to `docs/reliability.md`, between its marks. Exit code 1 if a measurement misses its bar.
 """
 
 from __future__ import annotations

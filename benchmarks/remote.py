@@ -1,10 +1,10 @@
-"""What generation over HTTP costs: a step of Kuhn poker here and through one `legos serve` on this machine.
+"""The cost of generation over HTTP: a step of Kuhn poker here and through one `legos serve` on this machine.
 
     python -m benchmarks.remote --steps 6
 
 Both runs take turns step by step, so that they see the same machine. "here" plays on the engine of this process. The
-processor time of the client is that of all threads of this process while it plays, per turn of the games; in process it
-holds the engine too, over HTTP it does not.
+client's CPU time covers all threads of this process while it plays, per turn; in process it includes the engine, over
+HTTP it does not.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def play(trainer: Trainer, step: int) -> tuple[float, float, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=6, help="measured steps of each (default: %(default)s)")
-    parser.add_argument("--batch", type=int, default=512, help="games of a step (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=512, help="games per step (default: %(default)s)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, serving(1, Path(folder)) as urls:
         runs = {"here": trainer(options.batch, ()), "HTTP": trainer(options.batch, urls)}

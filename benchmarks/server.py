@@ -1,10 +1,10 @@
-"""The server against mlx_lm.server, over HTTP, each in a process of its own with the same model directory.
+"""The server against mlx_lm.server, over HTTP, each in its own process with the same model directory.
 
     python -m benchmarks.server [--json out.json] [--cases c1,ttft] [--rounds 5]
 
 A random Qwen3 of 3.7 million parameters in float32, different prompts in every round, greedy decoding, the same fast
 BLAS with one thread on both sides; mlx_lm.server runs with or without MLX's compiled kernels, whichever suits it best.
-Counted are the CPU seconds of the server's process (/proc/PID/stat), the client's are not.
+Only the CPU seconds of the server's process count (/proc/PID/stat), not the client's.
 """
 
 from __future__ import annotations

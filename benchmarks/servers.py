@@ -1,4 +1,4 @@
-"""Starting the two servers as processes, asking them, and reading their CPU time."""
+"""Starting the two servers as processes, sending them requests, and reading their CPU time."""
 
 from __future__ import annotations
 

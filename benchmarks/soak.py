@@ -1,21 +1,21 @@
-"""An hour of mixed load on one server: does it grow, leak descriptors, or become slower?
+"""An hour of mixed load on one server: does it grow, leak descriptors, or slow down?
 
     python -m benchmarks.soak --minutes 60 [--train] [--json soak.json]
 
-Clients ask whole and streamed completions and chats, with lists of choices, log-probabilities and several answers, and
-go away in the middle of some; bad requests come between them; an adapter is published every few seconds, under a name
-that stays and under names that come and go, and every fifth publication is damaged. With --train, a training run in
-server mode publishes to the same server all the time. Each minute has a row: the most memory (RSS) that the server's
-process had in any second of it, its open descriptors, and tokens per second of its processor time, which other work on
-the machine changes little.
+Clients request whole and streamed completions and chats, with lists of choices, log-probabilities and several answers,
+and disconnect in the middle of some; bad requests are mixed in; an adapter is published every few seconds, under a
+permanent name and under names that come and go, and every fifth publication is damaged. With --train, a training run in
+server mode publishes to the same server all the time. Each minute has a row: the server process's peak memory (RSS)
+over its seconds, its open descriptors, and tokens per second of its CPU time, which other work on the machine affects
+little.
 
 The bars: RSS grows by at most 2 %, median of the last third of the rows against that of the second sixth, so that the
-first ten minutes of an hour do not count (the highest row is reported likewise: it moves with how many requests happen
-to meet); descriptors are as many at the end as after the first sixth, but for a client's connection more or less; no
-answer of 5xx; throughput falls by at most 5 %, by the same medians. Exit code 1 if one is missed. Less than half an
-hour says nothing about growth and drift, and these bars are then not looked at. Before a longer one, as many rows as
-the engine takes run at once, and as many conversations as the server remembers are asked (two minutes): what has a
-bound is then full, and does not count as growth. Linux (reads /proc).
+first ten minutes of an hour do not count (the highest row is reported too: it depends on how many requests happen to
+coincide); as many descriptors at the end as after the first sixth, give or take a client's connection; no 5xx answer;
+throughput falls by at most 5 %, by the same medians. Exit code 1 if one is missed. Less than half an hour says nothing
+about growth and drift, so these bars are then skipped. Before a longer run, the engine's maximum of rows runs at once,
+and the server is sent as many conversations as it remembers (two minutes): everything bounded is then full, and does
+not count as growth. Linux (reads /proc).
 """
 
 from __future__ import annotations
@@ -214,8 +214,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--pause", type=float, default=0.3, help="mean seconds between two requests of a client")
-    parser.add_argument("--train", action="store_true", help="with a training run in server mode beside the clients")
+    parser.add_argument("--pause", type=float, default=0.3, help="mean seconds between a client's requests")
+    parser.add_argument("--train", action="store_true", help="also run a training run in server mode")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     served = Served("--prefix-cache-mib", CACHE)

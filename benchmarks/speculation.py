@@ -1,11 +1,11 @@
-"""Speculation without a draft model against plain decoding: how many guesses are right, and what that is worth.
+"""Speculation without a draft model against plain decoding: how many guesses are right, and the gain.
 
     python -m benchmarks.speculation [--cases kuhn1,gsm8k32,...] [--rounds 5]
 
 The bundled models answer prompts of real environments at temperature 1, `tiny` at Kuhn poker and `small` elsewhere, and
-a random model of 89 million parameters, which is bound by memory, answers Kuhn's prompts greedily: the best case. Each
-round has new seeds, as an epoch of self-play has, so drafts come from earlier rounds; the first is not measured. Both
-sides have the same seeds, give the same tokens and take turns; the ratio is of CPU time.
+a random model of 89 million parameters, which is memory-bound, answers Kuhn's prompts greedily: the best case. Each
+round has new seeds, like an epoch of self-play, so drafts come from earlier rounds; the first is not measured. Both
+sides use the same seeds, produce the same tokens and take turns; the ratio is of CPU time.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""What the server holds out: swaps under load, clients that vanish, restarts, fuzzed requests.
+"""Stress tests of the server: swaps under load, vanishing clients, restarts, fuzzed requests.
 
 `python -m benchmarks.storm --full [--json out.json] [--case swaps drops health mutations cycles fuzz]`; without --full
-a small storm of each. Beside the numbers, every case counts its `faults`, which must be none; the exit code is 1 when
-there are any.
+a small storm of each. Besides its numbers, every case counts its `faults`; the exit code is 1 if there are any.
 
 * swaps: adapters are published while clients generate, a fifth of them corrupt. Each version's adapter makes the model
-  say one token only, its own, so that every completion tells which version made which of its tokens;
-* drops: half of the requests are cut off at a random point, by FIN or RST; what they held must be free again in 2 s,
-  and the others must say what they say alone;
-* health: how long /health takes under each of a list of attacks, the slowest answer included (storm_health.py);
-* mutations: good requests of every route, changed at random (mutations.py); no 5xx, no hang, nothing stays behind;
+  emit only its own token, so that every completion shows which version sampled which token;
+* drops: half of the requests are cut off at a random point, by FIN or RST; their resources must be free within 2 s, and
+  the others must give the same answers as alone;
+* health: how long /health takes under each of several attacks, including the slowest answer (storm_health.py);
+* mutations: good requests of every route, changed at random (mutations.py); no 5xx, no hang, nothing left behind;
 * cycles: start, serve, SIGTERM with a request running, exit code 0 (storm_processes.py);
 * fuzz: schemathesis against /openapi.json; needs `uv sync --group fuzz` or --schemathesis PATH (storm_processes.py).
 """
@@ -326,10 +325,10 @@ def _adapter(model: str) -> bytes:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--full", action="store_true", help="the whole storm: minutes for each case")
+    parser.add_argument("--full", action="store_true", help="the whole storm: minutes per case")
     parser.add_argument("--case", nargs="*", default=["swaps", "drops", "health", "mutations", "cycles", "fuzz"])
     parser.add_argument("--model", default="tiny")
-    parser.add_argument("--schemathesis", default=shutil.which("schemathesis"), help="the program, if not in PATH")
+    parser.add_argument("--schemathesis", default=shutil.which("schemathesis"), help="its path, if not in PATH")
     parser.add_argument("--fuzz-cases", type=int, default=None, help="instead of 10000 (with --full) or 300")
     parser.add_argument("--mutations", type=int, default=None, help="instead of 100000 (with --full) or 1000")
     parser.add_argument("--fuzz-seed", type=int, default=0)

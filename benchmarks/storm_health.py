@@ -1,8 +1,8 @@
-"""How long `GET /health` takes while clients ask for as much as they may, and more.
+"""How long `GET /health` takes while clients request as much as they may, and more.
 
-The server is a process of its own. Four clients send the same attack again and again; a fifth asks for /health, over
-one connection, every few milliseconds, from a third process, so that it waits for the server and not for the clients.
-The row `nothing` is the same machine without an attack: compare with it.
+The server runs in its own process. Four clients repeat the same attack; a fifth requests /health over one connection
+every few milliseconds, from a third process, so that it waits for the server and not for the clients. The row `nothing`
+is the same machine without an attack: compare with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Mutated requests of every route against a live server: each is answered, none with 5xx, and nothing stays behind."""
+"""Mutated requests of every route against a live server: all are answered, none with 5xx, and nothing stays behind."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""What makes a training step cheap on the CPU, side by side in one run.
+"""The optimisations that make a training step cheap on the CPU, side by side in one run.
 
-`python -m benchmarks.training [--json out.json]` builds a random Qwen3 and rows like those of a board game (a rule text
-that all share, then a position, then a short answer), and prints one table:
+`python -m benchmarks.training [--json out.json]` builds a random Qwen3 and rows like those of a board game (a shared
+rule text, then a position, then a short answer), and prints one table:
 
 * loss and gradient by the three ways to reach the logits (`legos_train/model/policy.py`): sites, prefix, plain;
 * the same by sites with MLX's own softmax, SwiGLU and log-probabilities in place of `inference/forward/fastmath.py`;
 * prefill and four tokens of the same prompts in the engine: its own forward pass against the model's call.
 
-Sides take turns; the smallest CPU time of some repeats counts. `off` is the largest difference
-of a logit from the model's own.
+Sides take turns; the smallest CPU time over the repeats counts. `off` is the largest difference of a logit from the
+model's own.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Does a rewrite leave results alone? Records what a checkout computes, so that two recordings can be compared.
+"""Does a rewrite leave results unchanged? Records a checkout's results, so that two recordings can be compared.
 
     python -m benchmarks.unchanged record before.json          # on the old checkout
     python -m benchmarks.unchanged record after.json           # on the new one
     python -m benchmarks.unchanged compare before.json after.json
 
-Recorded are the checksums of the adapter and of metrics.jsonl without times after six short runs, the JSON of three
-evaluations, and the completions of 200 seeded requests to the engine. `--tree DIR` records another checkout with the
-packages of this environment. About four minutes on two cores.
+It records the checksums of the adapter and of metrics.jsonl without times after six short runs, the JSON of three
+evaluations, and the completions of 200 seeded engine requests. `--tree DIR` records another checkout with the packages
+of this environment. About four minutes on two cores.
 """
 
 from __future__ import annotations

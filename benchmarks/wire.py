@@ -1,7 +1,7 @@
-"""A real server on loopback, and the plainest client there is: for storms and for the server's tests.
+"""A real server on loopback, and a minimal client: for storms and for the server's tests.
 
-`Live` runs the application under uvicorn in a thread of this process, so that what it holds can be looked at; `call`
-asks one request from a coroutine; `Connection` is a socket that can stop in the middle of anything.
+`Live` runs the application under uvicorn in a thread of this process, so that its state can be inspected; `call` sends
+one request from a coroutine; `Connection` is a socket that can stop in the middle of anything.
 """
 
 from __future__ import annotations
