@@ -41,8 +41,8 @@ far the policy got on the way from the base to it. *Items* says whether the prob
 test split that neither the base nor the training saw. *Roles*, shown where one policy plays roles with a common
 interest, is what each earned in training, averaged over the first and the last five steps. An id counts as learned if
 the interval of its gain excludes 0 and none of these roles earns less.
-LeducPoker is shown on seeds 11 to 15, because its settings were chosen on 10, and LiarsDice on 2, 3, 5, 6 and 7, because
-its settings were chosen on 0, 1 and 4; both rows report the weight average. The settings of EnsembleVote and
+LeducPoker is shown on seeds 11 to 15, because its settings were chosen on 10, and LiarsDice on 2, 3, 5, 6 and 7,
+because its settings were chosen on 0, 1 and 4; both rows report the weight average. The settings of EnsembleVote and
 SelfDistillation were chosen on seed 9, except for the number of steps and the filter of zero advantages: these followed
 runs on the seeds of the table that ended at 93 to 96 % of the best scripted player. SimpleNegotiation's steps were
 raised after 96 of them on the seeds of the table. Dataset and GSM8K share their generated problems at `level=0`, which

@@ -131,7 +131,7 @@ class Grammar:
         return state[1]
 
     def fault(self, tokens: Sequence[int]) -> str:
-        """Why a completion had to end early; "" where it did not."""
+        """Why a completion had to end early; "" if it did not."""
         return self._faults.get(self._said(tokens) or (), "")
 
     def _said(self, tokens: Sequence[int]) -> tuple[int, ...] | None:

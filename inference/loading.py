@@ -196,7 +196,7 @@ def _safe_config(path: Path) -> dict[str, Any]:
             for key in ("model_file", "auto_map"):
                 if configs[file].get(key):
                     raise UnsafeModel(
-                        f"{path / file} sets {key!r}, which asks for Python code from the model's directory to be run; "
+                        f"{path / file} sets {key!r}, which asks to run Python code from the model's directory; "
                         f"such models are refused. If mlx-lm supports the architecture itself, delete {key!r}"
                     )
     return configs["config.json"]
@@ -228,9 +228,9 @@ def base_digest(model_dir: str | Path) -> str:
 
 
 def context_length(model: nn.Module, config: dict[str, Any] | None = None) -> int:
-    """Most tokens of prompt and completion together: what the model's arguments or its config.json say; else no limit.
+    """Most tokens of prompt and completion together, from the model's arguments or its config.json; else no limit.
 
-    Wrappers of a text model keep its arguments in `text_config`; GPT-2 has names of its own.
+    Wrappers of a text model keep its arguments in `text_config`; GPT-2 uses other names.
     """
     args = getattr(model, "args", None)
     own = dict(vars(args)) if hasattr(args, "__dict__") else {}
@@ -246,9 +246,9 @@ def clone_structure(model: nn.Module) -> nn.Module:
     """A second module tree over the same arrays, without the first one's LoRA layers.
 
     Modules, lists and dicts are new objects; arrays and everything else are shared, so it costs no memory, and wrapping
-    or replacing layers of the copy leaves the original (the trainer's) as it is. A LoRA layer is copied as its base
-    layer. Parameters that the owner of the original later replaces, as an optimizer does, are not seen by the copy:
-    this is meant for a frozen base.
+    or replacing layers of the copy leaves the original (the trainer's) unchanged. A LoRA layer is copied as its base
+    layer. If the original's owner later replaces parameters, as an optimizer does, the copy does not see it: this is
+    meant for a frozen base.
     """
     copies: dict[int, Any] = {}
 

@@ -49,7 +49,7 @@ def check_adapter(
         if not _finite(weights[name]):
             raise AdapterError(f"{name} holds NaN or infinity; the adapter is not published")
     paths = sorted({name.rpartition(".")[0] for name in weights})
-    # New array objects: in-place changes to the caller's arrays must not reach what is being served.
+    # New array objects: in-place changes to the caller's arrays must not affect served weights.
     pairs = {p: (_served(weights[f"{p}.lora_a"], 1.0), _served(weights[f"{p}.lora_b"], scale)) for p in paths}
     mx.eval(pairs)
     for path, (_, b) in pairs.items():

@@ -127,7 +127,7 @@ def _tokens(choice: Json, request: Request) -> tuple[list[int], list[float], Fin
     if not isinstance(logprobs, list) or len(logprobs) != len(tokens):
         raise BadAnswer(f"{len(tokens)} tokens do not have as many log-probabilities: {logprobs!r:.80}")
     if not all(isinstance(p, int | float) and p <= 1e-3 and math.isfinite(p) for p in logprobs):
-        raise BadAnswer(f"token_logprobs holds what is not a log-probability: {logprobs!r:.80}")
+        raise BadAnswer(f"token_logprobs holds invalid log-probabilities: {logprobs!r:.80}")
     params, reason = request.sampling, choice.get("finish_reason")
     if reason not in _REASONS:
         raise BadAnswer(f"finish_reason is {reason!r:.80}; {' and '.join(_REASONS)} are known here")

@@ -165,8 +165,8 @@ class Endpoint:
         raise Incompatible(
             f"{self.url} takes no adapters (server.adapters = {str(where) if where else None!r}{refused[:600]}). vLLM "
             "needs --enable-lora and a folder that it sees under the same path: set server.adapters to it, and start "
-            "vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True (it is told), and if it is to take what it is asked for "
-            "with VLLM_PLUGINS=lora_filesystem_resolver VLLM_LORA_RESOLVER_CACHE_DIR=FOLDER besides"
+            "vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True (loads adapters when told to); to let it load them on "
+            "request, add VLLM_PLUGINS=lora_filesystem_resolver VLLM_LORA_RESOLVER_CACHE_DIR=FOLDER"
         )
 
     async def _send(self, publication: Publication, way: Way) -> None:

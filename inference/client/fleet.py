@@ -185,7 +185,7 @@ class Fleet:
                 self._task(self._bring(endpoint, publication))
 
     async def _bring(self, endpoint: Endpoint, publication: Publication) -> None:
-        with suppress(InferenceError):  # the first request that needs it reports what is wrong
+        with suppress(InferenceError):  # the first request that needs it reports the fault
             await endpoint.ensure(publication)
 
     def use_base(self, publication: Publication) -> None:
@@ -362,10 +362,10 @@ class Fleet:
         return task
 
     async def stop(self, seconds: float = 0.0) -> None:
-        """Breaks off what runs.
+        """Cancels everything that runs.
 
         Args:
-            seconds: seconds that adapters in transit get to arrive. A cancelled one may still arrive later, and stay.
+            seconds: time that adapters in transit get to arrive. A cancelled one may still arrive later, and stay.
         """
         self._waiting.clear()
         for endpoint in self.endpoints:

@@ -189,7 +189,7 @@ class HttpClient(Client):
             what = f"did not answer within {self.timeout:g} seconds" if late else "cannot be connected to in time"
             raise ServerUnavailable(f"{self.url} {what}", timed_out=late) from None
         except httpx2.DecodingError as error:
-            self._bad(f"sent what cannot be decoded: {error}")
+            self._bad(f"sent a body that cannot be decoded: {error}")
         except httpx2.TransportError as error:
             why = self._redact(f"{type(error).__name__}: {error}".removesuffix(": "))
             raise ServerUnavailable(f"{self.url} cannot be reached ({why})") from None
@@ -210,7 +210,7 @@ class HttpClient(Client):
         status = response.status_code
         if status == 200:
             if answer is None:
-                self._bad(f"answered with what is not JSON: {body[:60]!r}")
+                self._bad(f"answered with something other than JSON: {body[:60]!r}")
             return answer
         text = self._redact(wire.error_text(answer)) or response.reason_phrase or "no reason given"
         if status in _LATER:

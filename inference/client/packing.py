@@ -23,7 +23,7 @@ class PackedAdapter:
         body: the bytes of a safetensors file.
         scale: factor on the product of A and B.
         sha256: of the body.
-        digest: what the engine will call it.
+        digest: the digest that the engine will report.
     """
 
     body: bytes = field(repr=False)

@@ -1,4 +1,4 @@
-"""Checks of a request before it enters the engine; errors name what was given and what is accepted."""
+"""Checks of a request before it enters the engine; errors name the given and the accepted values."""
 
 from __future__ import annotations
 

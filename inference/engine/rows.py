@@ -40,7 +40,7 @@ class Row:
         flying: how many of them are being fed by a pass that has not landed; see `flight`.
         draft: guessed continuation of `pending`, fed with it; see `drafts`.
         guessed: how many tokens of the draft are real guesses; the rest pad it to the length of the other rows' drafts.
-        branches: rows that wait on this slot, shallowest first; they have no slot of their own.
+        branches: rows that wait on this slot, shallowest first; they have no own slot.
         held: the recurrent states after `pos` tokens, once the slot's own have moved on; see `branch_states`.
     """
 

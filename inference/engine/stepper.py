@@ -220,7 +220,7 @@ class Stepper:
         return any(text in ending for text in stop)
 
     def row_limit(self, reach: int) -> int:
-        """How many rows may hold so many entries each."""
+        """How many rows may hold `reach` entries each."""
         return self.max_kv_bytes // (capacity_for(reach) * self._runner.bytes_per_entry + self._runner.bytes_per_row)
 
     def _deliver(self, finished: Iterable[Finished], error: str | None = None) -> list[Completion]:

@@ -184,7 +184,7 @@ def _choose(model: nn.Module, bank: AdapterBank) -> Forward:
 def _cheapest(model: nn.Module, bank: AdapterBank, solo: SoloForward, verdicts: Verdicts) -> Forward:
     batched = _batched(model, bank, solo, verdicts)
     if isinstance(batched, str):
-        logger.warning("%s runs row by row, without batches and kept beginnings: %s", type(model).__module__, batched)
+        logger.warning("%s runs row by row, without batches or cached prefixes: %s", type(model).__module__, batched)
         return solo
     own, found = batched
     if own.own_decoder and host_forward.fits(model):

@@ -1,4 +1,4 @@
-"""A forward pass that computes only what the next tokens need, with vectorised exponentials on the CPU.
+"""A forward pass limited to what the next tokens need, with vectorised exponentials on the CPU.
 
 For the decoders of blocks.py. Two savings over calling the model, neither of them an approximation:
 

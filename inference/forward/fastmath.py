@@ -50,7 +50,7 @@ def _new(like: np.ndarray) -> tuple[mx.array, np.ndarray]:
 
 
 def _blocks(x: np.ndarray) -> Iterator[slice]:
-    """Slices of the first axis, about _BLOCK numbers each; a vector is one block, for what runs over its last axis."""
+    """Slices of the first axis, about _BLOCK numbers each; a vector is one block, for functions over its last axis."""
     step = max(1, _BLOCK * len(x) // max(x.size, 1)) if x.ndim > 1 else max(len(x), 1)
     return (slice(start, start + step) for start in range(0, len(x), step))
 

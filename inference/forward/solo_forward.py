@@ -59,11 +59,11 @@ class SoloCaches:
             by_slot.update(moved)
 
     def snapshot(self, slot: int, entries: int) -> Any:
-        """Never asked for: beginnings are not shared."""
+        """Never called: prefixes are not shared."""
         raise NotImplementedError("a cache that is not plain keys and values has no snapshots")
 
     def restore(self, snapshot: Any, slots: Iterable[int], entries: int) -> None:
-        """Never asked for: beginnings are not shared."""
+        """Never called: prefixes are not shared."""
         raise NotImplementedError("a cache that is not plain keys and values has no snapshots")
 
     def scrub(self, slot: int) -> None:

@@ -173,7 +173,7 @@ class Adapters:
                 f"{IDLE_SECONDS / 60:g} minutes; unload one, or restart the server with more",
             )
         oldest = min(idle, key=self._used.__getitem__)
-        logger.warning("the adapter %r makes room: nobody has asked for it for long", oldest)
+        logger.warning("the adapter %r is evicted to make room: it has not been used for long", oldest)
         await self._remove(oldest, for_good=False)
 
     async def _install(

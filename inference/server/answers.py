@@ -100,7 +100,7 @@ async def events(
         try:
             async for event in generator.engine.events(request_id):
                 inbox.put_nowait((choice, event))
-        except Exception as error:  # else the stream would wait for ever
+        except Exception as error:  # else the stream would wait forever
             inbox.put_nowait((choice, error))
 
     tasks = [asyncio.ensure_future(follow(*pair)) for pair in zip(ids, choices)]

@@ -86,7 +86,7 @@ def read(body: bytes, kind: type[M]) -> M:
     values = _values(body)
     if values > MAX_VALUES:
         counted = "a list or a key counts as 4, an object as 32"
-        raise HTTPException(400, f"the body has {values} values or more ({counted}); at most {MAX_VALUES} are taken")
+        raise HTTPException(400, f"the body has {values} values or more ({counted}); at most {MAX_VALUES} are accepted")
     try:
         value = json.loads(body, object_pairs_hook=_object, parse_int=_number(int), parse_float=_number(float))
         return kind.model_validate(value)
@@ -115,7 +115,7 @@ def _values(body: bytes) -> int:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(pairs) > MAX_KEYS:
-        raise ValueError(f"an object has {len(pairs)} keys; at most {MAX_KEYS} are taken")
+        raise ValueError(f"an object has {len(pairs)} keys; at most {MAX_KEYS} are accepted")
     return dict(pairs)
 
 
@@ -124,7 +124,7 @@ def _number(kind: Callable[[str], T]) -> Callable[[str], T]:
 
     def number(digits: str) -> T:
         if len(digits) > MAX_DIGITS:
-            raise ValueError(f"a number of {len(digits)} digits; at most {MAX_DIGITS} are taken")
+            raise ValueError(f"a number of {len(digits)} digits; at most {MAX_DIGITS} are accepted")
         return kind(digits)
 
     return number

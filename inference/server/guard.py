@@ -78,7 +78,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         adapter, limit = self._is_adapter(scope), self._limit(scope)
-        # A large adapter may take longer than a prompt, but not for ever.
+        # A large adapter may take longer than a prompt, but not forever.
         seconds = self.limits.body_seconds * (6 if adapter else 1)
         body = bytearray()
         try:
@@ -106,7 +106,7 @@ class Guard:
             if len(body) + len(part) > limit:
                 return 413, f"the body is longer than {limit} bytes"
             if self._held[adapter] + len(part) > most:
-                return 503, f"the requests that wait or run hold {most} bytes; try again later"
+                return 503, f"waiting and running requests hold {most} bytes; try again later"
             body += part
             self._held[adapter] += len(part)
             if not message.get("more_body", False):

@@ -48,7 +48,8 @@ class Guides:
         if grammars.end_id != end_id:
             raise ServerError(400, f"{what} cannot be used: another token ends replies under this thinking switch")
         if self._waiting >= MOST_WAITING:
-            raise ServerError(429, f"{self._waiting} grammars wait; try again later", "rate_limit_error", retry_after=1)
+            why = f"{self._waiting} grammars are waiting; try again later"
+            raise ServerError(429, why, "rate_limit_error", retry_after=1)
         self._waiting += 1
         try:
             work = asyncio.get_running_loop().run_in_executor(self._thread, make, grammars)

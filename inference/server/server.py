@@ -144,7 +144,7 @@ class Server:
         )
         self.adapters.versions.update(dict.fromkeys(self.settings.adapters, 1))
         self.adapters.fixed = frozenset(self.settings.adapters)
-        self.metrics.watch("legos_running", "Choices that wait or run", lambda: self.engine.running)
+        self.metrics.watch("legos_running", "Choices waiting or running", lambda: self.engine.running)
         self.metrics.watch("legos_adapters", "Adapters loaded", lambda: len(self.adapters.versions))
         self.metrics.watch("legos_steps", "Engine steps", lambda: self.engine.worker.steps)
         self.when_ready()
@@ -163,7 +163,7 @@ class Server:
         while self._works() and time.monotonic() < end and not hurry():
             await asyncio.sleep(0.05)
         if self._works():
-            logger.warning("%d completions are cut off: the time to drain is over", self.engine.running)
+            logger.warning("%d completions are cut off: the time to drain is up", self.engine.running)
             await self.engine.call(lambda engine: engine.abort_all())
 
     def _works(self) -> bool:
@@ -216,7 +216,7 @@ class Server:
         here = self.engine.running + self._coming
         if here + count > self.settings.max_queue:
             raise ServerError(
-                429, f"{here} completions wait or run; try again later", "rate_limit_error", retry_after=1
+                429, f"{here} completions are waiting or running; try again later", "rate_limit_error", retry_after=1
             )
         self._coming += count
         try:

@@ -55,7 +55,8 @@ class Message(Strict):
             raise ValueError(f"tool_calls belong to the role assistant, got {self.role}")
         for call in self.tool_calls or ():
             if canonical(call.function.arguments) is None:
-                raise ValueError(f"the arguments of a tool call are a JSON object, got {call.function.arguments!r:.80}")
+                got = call.function.arguments
+                raise ValueError(f"the arguments of a tool call must be a JSON object, got {got!r:.80}")
         return self
 
     def plain(self) -> list[dict[str, str]]:
@@ -133,9 +134,9 @@ def check_tools(tools: list[Tool], choice: ToolChoice | None) -> None:
     try:
         size = len(json.dumps([tool.plain() for tool in tools]))
     except RecursionError:
-        raise ValueError("tools are nested too deep") from None
+        raise ValueError("tools are nested too deeply") from None
     if size > MAX_TOOL_BYTES:
-        raise ValueError(f"tools have {size} bytes; at most {MAX_TOOL_BYTES} are taken")
+        raise ValueError(f"tools have {size} bytes; at most {MAX_TOOL_BYTES} are accepted")
     if isinstance(choice, Chosen) and choice.function.name not in names:
         raise ValueError(f"tool_choice names {choice.function.name!r}, which is not among the tools")
     if choice == "required" and not tools:

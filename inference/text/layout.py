@@ -67,7 +67,7 @@ class ChatTemplate:
         except Overdue as error:
             raise ValueError(
                 f"the chat template did not finish the roles {', '.join(roles)}: {error}. If the machine was busy, try "
-                "again; else the template does not end, and a named renderer, such as chatml, has to take its place"
+                "again; otherwise the template never ends: use a named renderer, such as chatml, instead"
             ) from None
         except Exception as error:  # a template can fail like any program
             raise TemplateRefused(f"the chat template refuses the roles {', '.join(roles)}: {error}") from error
@@ -129,7 +129,7 @@ class ChatTemplate:
         return thought not in text and answer in text
 
     def opens_thought(self) -> bool:
-        """Tell whether the generation prompt ends inside a ``<think>`` of its own."""
+        """Tell whether the generation prompt ends inside its own ``<think>``."""
         try:
             prompt = self.layout(("user",)).texts[-1]
         except TemplateRefused:
@@ -181,7 +181,7 @@ class ChatTemplate:
         if not all(tool["function"]["name"] in prompt for tool in tools):
             raise ValueError(UNSUPPORTED)
         if call.slots != (0, 2, 3, 4) or not is_written_so(call.texts[1:4]):
-            raise ValueError(f"{UNSUPPORTED} in a format that is read here")
+            raise ValueError(f"{UNSUPPORTED} in a format that Legos reads")
 
     def end_of_reply(self) -> str:
         """Return the text after a reply that ends the conversation; "" if nothing follows or the reply is not shown."""

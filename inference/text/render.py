@@ -103,7 +103,7 @@ class Renderer:
         self.reason = self._template.why_no_delta()
         self.incremental = not self.reason
         if self.reason:
-            logger.warning("every turn is rendered in full and becomes a row of its own: %s", self.reason)
+            logger.warning("every turn is rendered in full and becomes its own row: %s", self.reason)
         self._end, self._closers, self.stop_ids = self._find_stops()
         if not self.stop_ids:
             logger.warning("neither tokenizer nor chat template names an end token: replies end by length only")

@@ -68,7 +68,7 @@ class Arena:
     # --- what there is -----------------------------------------------------------------------------------------------
 
     def add_actor(self, actor: Actor) -> None:
-        """Says who answers for a role; the last word counts."""
+        """Sets who plays a role; the last call counts."""
         self.actors[actor.role] = actor
 
     def add_env(
@@ -87,7 +87,7 @@ class Arena:
 
         Args:
             name: what requests, actors and metrics call it.
-            env_or_id: an id (by default the name), an env, which is copied for episodes side by side, or a class or
+            env_or_id: an id (by default the name), an env, which is copied for concurrent episodes, or a class or
                 function that makes one.
             weight: how often `get_batch` draws it, relative to the others.
             args: constructor arguments.
@@ -120,7 +120,7 @@ class Arena:
 
     @property
     def rng(self) -> np.random.Generator:
-        """Randomness for what this step plays; the same each time it is asked for in one step."""
+        """A generator for this step's draws; each access within a step returns it in the same fresh state."""
         return keyed_generator(self.seed, f"episodes of step {self.step}")
 
     def get_batch(self) -> list[EpisodeRequest]:
@@ -141,7 +141,7 @@ class Arena:
         return out
 
     async def generate_rollouts(self, requests: Sequence[EpisodeRequest]) -> list[Episode]:
-        """Plays requests side by side; the episodes come back in their order.
+        """Plays requests concurrently; the episodes come back in their order.
 
         Outside of a training run the base model answers for the policy. The engine runs on the calling thread.
         """
@@ -202,7 +202,7 @@ class Arena:
         return out
 
     def live(self, slot: EnvSlot, roles: tuple[str, ...] | None = None) -> list[str]:
-        """The agents that the live policy plays and learns from, of these roles only if any are given."""
+        """The agents that the live policy plays and learns from; only those of `roles` if given."""
         players = self.players(slot)
         out = []
         for agent in slot.trained:
@@ -225,7 +225,7 @@ class Arena:
         return slot.train_roles if slot.train_roles is not None else (self.train_roles or None)
 
     def slot(self, name: str) -> EnvSlot:
-        """The env of that name; an id that was not added is added with weight 1 but drawn by nobody.
+        """The env of that name; an id that was not added is added with weight 1 but never drawn.
 
         Raises:
             KeyError: it is neither.
@@ -239,7 +239,7 @@ class Arena:
     def players(self, slot: EnvSlot) -> dict[str, Actor]:
         """Who plays in an env, by role: its actors, the policy elsewhere, the base at temperature 0 for judges.
 
-        A bundled model cannot judge: code does where the env has `JUDGE`.
+        A bundled model cannot judge, so code does where the env has `JUDGE`.
         """
         actor = self.default
         judge = JUDGE if slot.can_judge and self.model in BUNDLED else actors.BASE
@@ -264,7 +264,7 @@ class Arena:
         return out
 
     def learner_of(self, slot: EnvSlot, agent: str) -> str | None:
-        """Which of several learners plays a seat of the policy; a setting for its env alone comes first."""
+        """Which of several learners plays a seat of the policy; a setting for its env alone takes precedence."""
         role = slot.seats[agent][0]
         for name in (f"{slot.name}/{agent}", f"{slot.name}/{role}", agent, role):
             for learner, roles in self.learners.items():
@@ -284,7 +284,7 @@ class Arena:
         return out
 
     def opponent(self, slot: EnvSlot, agent: str, member: str) -> Actor:
-        """The actor of a league member at a seat: a snapshot's adapter, or whatever its word means."""
+        """The actor of a league member at a seat: a snapshot's adapter, or whatever its name stands for."""
         given = self.players(slot)
         actor = given.get(agent) or given.get(slot.seats[agent][0], given[actors.ANYBODY])
         known = self.league is not None and member in self.league.weights

@@ -49,7 +49,8 @@ class Artifact:
 
 
 def learnability(successes: Any, attempts: Any) -> Any:
-    """p(1 - p) with p = (successes + 1) / (attempts + 2), of numbers or arrays: at most 1/4, and so before any attempt.
+    """p(1 - p) with p = (successes + 1) / (attempts + 2), of numbers or arrays: at most 1/4, which is also the value
+    before any attempt.
 
     The variance of a success, as in Foster and Foerster 2025, "Learning to Reason at the Frontier of Learnability"
     (arXiv 2502.12272), with Laplace's rule of succession: what was never tried counts as most learnable.

@@ -58,7 +58,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that is run in the block happens, or nothing when it raises. Blocks nest; the outermost one counts."""
+        """Everything run in the block takes effect, or nothing if it raises. Blocks nest; the outermost one counts."""
         with self.lock:
             self.changes += 1
             if not self._depth:

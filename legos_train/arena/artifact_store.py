@@ -5,7 +5,7 @@
         store.record(number, successes=3, attempts=8, step=1)
         store.sample(4, rng, gate=(0.1, 0.9), max_age=100, step=20)
 
-SQLite in WAL mode: every call is one transaction, so that a crash leaves the store as before the call or after it.
+SQLite in WAL mode: every call is one transaction, so a crash leaves the store as it was before the call or after it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ class ArtifactStore:
 
     Args:
         path: of the SQLite file, made when missing; `":memory:"` keeps it in memory.
-        capacity: most artifacts. Beyond it the one with the least `learnability` goes, of equal ones the oldest.
-        decay: what the counts are multiplied with before new ones are added, so that a pass rate follows a policy that
-            changes; 1 counts all attempts alike.
+        capacity: maximum number of artifacts. Beyond it the one with the least `learnability` goes, the oldest in a
+            tie.
+        decay: factor on the counts before new ones are added, so that a pass rate follows a changing policy; 1 counts
+            all attempts alike.
 
     Raises:
         ValueError: the path is no such store, or an argument is out of range.
@@ -50,7 +51,7 @@ class ArtifactStore:
         self._version = (-1, -1)
 
     def transaction(self) -> AbstractContextManager[None]:
-        """All calls in the block happen, or none of them when it raises. Blocks nest; the outermost one counts."""
+        """All calls in the block take effect, or none if it raises. Blocks nest; the outermost one counts."""
         return self._db.transaction()
 
     # --- writing -----------------------------------------------------------------------------------------------------
@@ -65,7 +66,7 @@ class ArtifactStore:
         step: int = 0,
         meta: Mapping[str, Any] | None = None,
     ) -> int | None:
-        """Stores an artifact; returns its id, or None when the pool has one of that key.
+        """Stores an artifact; returns its id, or None if the pool already has one with that key.
 
         Args:
             content: what a task sampler passes on; JSON values.
@@ -145,7 +146,7 @@ class ArtifactStore:
             difficulty: pass rates in (low, high) only; what was never tried is left out.
             max_age: artifacts added more than so many steps before `step` are left out.
             step: the current step, needed for `max_age`.
-            weighted: in proportion to the artifacts' weights; else all alike.
+            weighted: in proportion to the artifacts' weights; else uniformly.
             learnable: times `learnability`.
 
         Raises:
@@ -236,7 +237,7 @@ class ArtifactStore:
             }
 
     def load(self, data: Mapping[str, Any]) -> None:
-        """Replaces the content by what `dump` gave, in one transaction.
+        """Replaces the content with what `dump` gave, in one transaction.
 
         Raises:
             ValueError: the data is of another format, or an artifact lacks a field.

@@ -18,7 +18,7 @@ from legos_train.rollout import env_maker
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRequest:
-    """One episode that should be played.
+    """One episode to play.
 
     Args:
         env: the name of an env in the arena, or any id that `legos_envs.make` knows.
@@ -27,8 +27,8 @@ class EpisodeRequest:
         options: passed to `reset`.
         train_roles: the roles that are trained on; None: as the arena says; `()`: an evaluation episode, which informs
             but never enters a batch.
-        group: episodes of one group are compared with one another. None: requests that are equal in env, kwargs, seed
-            and options are a group; without a seed each is alone.
+        group: episodes of one group are compared with one another. None: requests with equal env, kwargs, seed and
+            options form a group; without a seed each is on its own.
     """
 
     env: str
@@ -63,7 +63,7 @@ class EnvSlot:
     """Whether it has seats that are not trained, and `JUDGE` among its scripted players."""
 
     def entry(self) -> sections.EnvEntry:
-        """The env as a config says it; an env that was given as an object has its name for an id."""
+        """The env as a config entry; an env given as an object has its name as id."""
         return sections.EnvEntry(
             id=self.id or self.name,
             name=self.name,
@@ -87,7 +87,7 @@ def actor_of(role: str, entry: sections.ActorEntry, default: Actor, slots: Itera
     Args:
         role: a role, an agent or `*`, with `ENV/` before it if it is for one env.
         entry: the table.
-        default: who plays where nothing else is said.
+        default: who plays unless set otherwise.
         slots: the envs that may have the role.
     """
     wanted = role.rpartition("/")[2]

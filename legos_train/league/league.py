@@ -30,10 +30,10 @@ class League:
 
     Args:
         settings: the section `[league]`.
-        seed: the run's seed; all draws are keyed by it, the step and the number of the episode.
-        symmetric: all seats play the same game (one role), so that `psro` needs one mixture for both seats. False:
-            a mixture for each of two sides, from the payoffs by seat. With several envs by the name of the env: pool
-            and ratings are of all, who beats whom is known for each, and members play in no other env.
+        seed: the run's seed; all draws are keyed by it, the step and the episode number.
+        symmetric: all seats play the same game (one role), so that `psro` needs one mixture for both seats. False: a
+            mixture for each of two sides, from the payoffs by seat. With several envs, by env name: they share pool and
+            ratings, who beats whom is tracked for each, and members play in no other env.
 
     Attributes:
         standings: what is known of the members, by env.
@@ -77,20 +77,20 @@ class League:
         return [] if self.settings.mode == "mirror" else [*self.pool, *self.settings.opponents]
 
     def snapshot_due(self, step: int) -> bool:
-        """Whether the weights after `step` optimiser steps (0: before the first) belong into the pool."""
+        """Whether the weights after `step` optimiser steps (0: before the first) belong in the pool."""
         if self.settings.mode in ("mirror", "fixed") or step < self.settings.start_from:
             return False
         return (step - self.settings.start_from) % self.settings.snapshot_every == 0
 
     def most(self, steps: int) -> int:
-        """The most members that the pool has at a time while a run of so many steps plays."""
+        """The largest size that the pool reaches while a run of this many steps plays."""
         return min(self.settings.pool, len(self.pool) + sum(self.snapshot_due(step) for step in range(steps)))
 
     def add(self, name: str, weights: Any) -> list[str]:
         """Puts a snapshot into the pool and returns the names of those that had to leave it.
 
-        It begins with the learner's rating. With `psro` the member with the least meta-weight leaves, else, and among
-        equals, the oldest.
+        The snapshot starts with the learner's rating. With `psro` the member with the least meta-weight leaves;
+        otherwise, and in a tie, the oldest.
 
         Args:
             name: of the member.
@@ -139,15 +139,15 @@ class League:
         """Who plays the seats that are not the learner's: agent -> member. Empty is mirror play: all seats live.
 
         The learner takes one side, all seats of one role; where all seats have one role, one seat. Episodes of a step
-        come in rounds, as many as there are sides: in a round the learner takes every side once, against the same
-        members. So over a batch every side, and every member from every side, comes equally often.
+        come in rounds, each with as many as there are sides: in a round the learner takes every side once, against the
+        same members. So a batch plays every side, and every member from every side, equally often.
 
         Args:
             step: optimiser steps taken so far.
             number: of the group (all its episodes share the plan) among those of this env in this step, from 0.
             seats: the agents that are trained, in the env's order.
             roles: the role of each; by default every agent has its own.
-            env: which env; one that the league does not know has mirror play.
+            env: which env; one that the league does not know gets mirror play.
         """
         sides = sides_of(seats, roles)
         if not self._plays_in(env) or len(sides) < 2 or not self.members or step < self.settings.start_from:
@@ -162,10 +162,10 @@ class League:
         return plan
 
     def observe(self, episodes: Sequence[Episode], plans: Sequence[Mapping[str, str]]) -> None:
-        """Learns from a batch: call it once per step, with the plan of every episode, in an order that is repeatable.
+        """Learns from a batch: call it once per step, with the plan of every episode, in a repeatable order.
 
-        Mirror play, episodes that could not be scored and those in which the learner's seats were taken back tell
-        nothing. Returns are compared side by side, a side of several seats by its mean.
+        It ignores mirror play, unscored episodes and those in which the learner's seats were taken back. It compares
+        the returns of sides; a side of several seats counts by its mean.
 
         Raises:
             ValueError: lengths differ, a plan names a seat that is not there, or the learner has none.
@@ -213,7 +213,7 @@ class League:
         return self.standing(env).missing_pairs(self.members, self.pair_games)
 
     def record_pair(self, first: str, second: str, returns: Iterable[Sequence[float]], env: str | None = None) -> None:
-        """Takes in games between members: `(return of the first side, return of the second side)` of each.
+        """Records games between members: `(return of the first side, return of the second side)` of each.
 
         Raises:
             ValueError: one of them is not a member.

@@ -29,8 +29,8 @@ def mirror(population: Population) -> tuple[Mixture, Mixture]:
     When: the default, and the cheapest: every seat of every game is trained on. Its weight average can settle where its
     last policy circles (docs/league.md).
 
-    When not: the last policy itself is wanted on a game whose equilibrium is mixed; or it forgets how to beat what it
-    was before.
+    When not: you want the last policy itself on a game with a mixed equilibrium; or the learner forgets how to beat its
+    past selves.
 
     Source: self-play against the current policy, as in SPIRAL, arXiv 2506.24119.
     """
@@ -38,18 +38,18 @@ def mirror(population: Population) -> tuple[Mixture, Mixture]:
 
 
 def fsp(population: Population) -> tuple[Mixture, Mixture]:
-    r"""Fictitious self-play: opponents are drawn evenly from snapshots of the learner's past.
+    r"""Fictitious self-play: opponents are drawn uniformly from the learner's past snapshots.
 
     $$P(m) = \frac{1}{|M|}$$
 
-    M are all members: the snapshots of the pool, and `league.opponents`. The best response to the average of one's past
-    is what fictitious play asks for.
+    M are all members: the snapshots of the pool, and `league.opponents`. Fictitious play asks for the best response to
+    the average of one's past.
 
-    When: the learner should go on beating what it was, and payoffs between snapshots cost too much.
+    When: the learner should keep beating its past selves, and payoffs between snapshots cost too much.
 
-    When not: the pool is small beside the run. What has left it is forgotten, and the mixture follows the learner
-    around: with a pool of 25 of 61 snapshots its exploitability was two to seven times that with all of them
-    (docs/league.md).
+    When not: the pool is small compared with the run. Snapshots that have left it are forgotten, and the mixture
+    follows the learner around: with a pool of 25 of 61 snapshots its exploitability was two to seven times that with
+    all of them (docs/league.md).
 
     Source: Heinrich et al. 2015, "Fictitious self-play in extensive-form games", ICML.
     """
@@ -57,16 +57,16 @@ def fsp(population: Population) -> tuple[Mixture, Mixture]:
 
 
 def pfsp(population: Population) -> tuple[Mixture, Mixture]:
-    r"""Prioritised fictitious self-play: those are drawn most who are hardest to beat.
+    r"""Prioritised fictitious self-play: the members hardest to beat are drawn most.
 
     $$P(m) \propto \left(1 - w(m)\right)^{k}$$
 
-    w is the learner's recent share of points against the member, from all seats; it begins at a draw and results fade
-    by 0.9 a step. k is `pfsp_power`. The share never reaches 1, so nobody beaten is forgotten for good.
+    w is the learner's recent share of points against the member, from all seats; it starts at a draw, and results fade
+    by a factor of 0.9 per step. k is `pfsp_power`. The share never reaches 1, so no beaten member is dropped for good.
 
     When: many snapshots are too weak to teach anything, and games can be won or lost.
 
-    When not: roles are paid on different scales. The higher return wins, so the share says little there.
+    When not: payoffs of roles are on different scales. The higher return wins, so the share says little there.
 
     Source: Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent reinforcement learning", Nature
     575.
@@ -80,15 +80,15 @@ def psro(population: Population) -> tuple[Mixture, Mixture]:
 
     $$x = \arg\max_{x}\ \min_{y}\ x^{\top} U y$$
 
-    U holds what every member gets against every other, from `payoff_games` games per pair; x and y are mixtures over
-    members, one for each side, found by linear programming. Half the difference of the two returns counts, which is the
-    return where the game is zero-sum. A new snapshot has weight 0 until its games are played.
+    U holds the payoff of every member against every other, from `payoff_games` games per pair; x and y are mixtures
+    over members, one for each side, found by linear programming. A payoff is half the difference of the two returns,
+    which is the return itself in a zero-sum game. A new snapshot has weight 0 until its games are played.
 
-    When: a mixture that cannot be exploited is wanted. Of all modes only this one stayed below 0.05 on both games of
-    the benchmark (docs/league.md).
+    When: you want a mixture that cannot be exploited. Of all modes only this one stayed below 0.05 on both games of the
+    benchmark (docs/league.md).
 
-    When not: games between members are dear. With few of them the payoffs are noise, and so is the mixture. A game
-    that is not zero-sum is treated as one.
+    When not: games between members are expensive. With few of them the payoffs are noise, and so is the mixture. A game
+    that is not zero-sum is treated as if it were.
 
     Source: Lanctot et al. 2017, "A unified game-theoretic approach to multiagent reinforcement learning",
     arXiv 1711.00832.
@@ -101,17 +101,17 @@ def psro(population: Population) -> tuple[Mixture, Mixture]:
 
 
 def fixed(population: Population) -> tuple[Mixture, Mixture]:
-    r"""Opponents are drawn evenly from those that the settings name. There are no snapshots and no mirror play.
+    r"""Opponents are drawn uniformly from those named in the settings. There are no snapshots and no mirror play.
 
     $$P(m) = \frac{1}{|O|}$$
 
     O are `league.opponents`: `random`, `optimal`, `scripted:NAME`, `base`, a run, an endpoint.
 
-    When: there is somebody to be beaten, and the learner should learn against them only.
+    When: you have opponents to beat, and the learner should train against them only.
 
-    When not: the opponents can be exploited. What beats them need not be good play against anybody else.
+    When not: the opponents can be exploited. What beats them need not be good play against anyone else.
 
-    Source: none; it is a training against given players.
+    Source: none; this is training against given players.
     """
     return _both(population.members, [1.0] * len(population.members))
 

@@ -19,8 +19,8 @@ PRIOR = 1.0
 class Score:
     """The learner's results from one seat against one member; `recent_*` are forgotten by `FORGET` per batch.
 
-    `total` is the sum of the learner's returns, `invalid` how many games ended by an invalid move of anybody: one a
-    game, whoever made it and however often it was asked again.
+    `total` is the sum of the learner's returns, `invalid` how many games ended with an invalid move by anyone: one per
+    game, whoever made it and however often they were asked again.
     """
 
     wins: int = 0
@@ -36,7 +36,7 @@ class Score:
         return self.wins + self.draws + self.losses
 
     def add(self, mine: float, theirs: float, invalid: bool) -> None:
-        """Takes in one game by both returns. The higher one has won, by however little."""
+        """Records one game by both returns. The higher one wins, by however little."""
         points = 0.5 if same(mine, theirs) else float(mine > theirs)
         self.wins += points == 1.0
         self.draws += points == 0.5
@@ -104,7 +104,7 @@ class Pairs:
             del self.games[pair], self.sums[pair]
 
     def known(self, names: Sequence[str]) -> list[str]:
-        """Of the names, in their order, those that have met all taken before them in both orders; at least one."""
+        """The names, in order, that have met all those kept before them in both orders; at least one."""
         known = list(names[:1])
         for name in names[1:]:
             if all((name, other) in self.games and (other, name) in self.games for other in known):

@@ -55,10 +55,10 @@ def draw(mixture: Mapping[str, float], at: float) -> str:
 
 
 def mark(episode: Episode, plan: Mapping[str, str]) -> None:
-    """Makes the trajectories that opponents played untrainable and notes who played them, as `info["member"]`.
+    """Marks opponents' trajectories as untrainable and notes who played them, as `info["member"]`.
 
     Raises:
-        ValueError: the plan seats somebody whom the episode does not have.
+        ValueError: the plan seats an agent that the episode does not have.
     """
     check_seats(episode, plan)
     for agent, member in plan.items():

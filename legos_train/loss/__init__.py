@@ -13,13 +13,13 @@ being trained, `start` those of the policy at the start of the optimiser step, `
 | `gspo` | ppo with one ratio per turn, the geometric mean of r over its tokens | arXiv 2507.18071 |
 | `sft` | `-new`, whatever the advantage | negative log-likelihood |
 
-Samples that are stale, or whose engine computes otherwise than the trainer: with `truncate_ratio` C the ratio becomes
-`exp(new - start)` and the token weighs `min(exp(start - old), C)`; with `mask_ratio` turns whose geometric mean of
-`exp(start - old)` is too far from 1 leave the loss (IcePop's rule, arXiv 2510.18855, on whole turns).
+For samples that are stale, or from an engine whose numerics differ from the trainer's: with `truncate_ratio` C the
+ratio becomes `exp(new - start)` and the token weighs `min(exp(start - old), C)`; with `mask_ratio` turns whose
+geometric mean of `exp(start - old)` is too far from 1 leave the loss (IcePop's rule, arXiv 2510.18855, on whole turns).
 
 Penalties added to it, each weighted like the tokens themselves: KL to a reference policy, `"exact"` over the full
 vocabulary at each context or `"k3"` from the sampled token alone (Schulman, "Approximating KL divergence", 2020), the
-negative entropy, and the cost of what is not a legal action (`legality`).
+negative entropy, and a price for illegal answers (`legality`).
 """
 
 import lazy_loader

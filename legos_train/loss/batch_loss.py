@@ -26,7 +26,7 @@ def objective(
 ) -> tuple[mx.array, dict[str, mx.array]]:
     """The loss of a batch (a scalar) from logits (K, V) at its sites, and numbers to log.
 
-    Where the settings compare the start of the optimiser step with the sampler, a batch without `start_logprobs` says
+    Where the settings compare the start of the optimiser step with the sampler, a batch without `start_logprobs` means
     that this is the start.
 
     Args:
@@ -38,9 +38,10 @@ def objective(
 
     Returns:
         The loss, and a dict: `new` (M,), the policy's log-probabilities, and scalars that add up over the parts of
-        `Batch.micro` to the mean over sampled tokens: `kl`, `entropy` of the whole distribution, and `entropy_bonus`,
-        over what the bonus is for, when there is one. With `legality`, `illegal_mass` adds up to a mean over turns: of
-        minus the logarithm of the mass of legal actions, which is how likely an illegal answer is where that is little.
+        `Batch.micro` to the mean over sampled tokens: `kl`, `entropy` of the whole distribution, and with a bonus
+        `entropy_bonus`, over the tokens it covers. With `legality`, `illegal_mass` adds up to a mean over turns of
+        minus the logarithm of the mass of legal actions, which is about the probability of an illegal answer where that
+        is small.
 
     Raises:
         ValueError: the settings ask for a KL and the reference is missing or has another shape.
@@ -112,7 +113,7 @@ def turn_mask(gap: NDArray[np.float64], batch: Batch, settings: LossSettings) ->
 
 
 def correction(gap: NDArray[np.float64], batch: Batch, settings: LossSettings) -> NDArray[np.float64]:
-    """Truncated importance weights (M,), one per token, with gspo one per turn as its ratio is; ones without."""
+    """Truncated importance weights (M,): one per token, with gspo one per turn, like its ratio; ones if off."""
     if settings.truncate_ratio is None:
         return np.ones(len(batch))
     if settings.token_loss.by_turn:

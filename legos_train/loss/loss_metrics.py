@@ -18,7 +18,7 @@ def metrics(
 ) -> dict[str, Any]:
     """Numbers about a batch given the policy's log-probabilities `new` (M,) of its sampled tokens.
 
-    The loss's own ratio, of tokens, with gspo of turns, measured from `start` where the ratio is truncated:
+    The loss's own ratio, per token (with gspo per turn), measured from `start` where the ratio is truncated:
         `ratio_min`, `ratio_max`; `clip_fraction`: share of tokens whose ratio the clip holds (ppo, gspo: no gradient;
         cispo: a bounded one).
     New policy against sampler: `kl_old_new`, the k3 estimate of KL(old || new); `effective_sample_size`,

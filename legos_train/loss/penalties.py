@@ -27,7 +27,7 @@ def token_logprobs(logprobs: mx.array, position: mx.array, target: mx.array) -> 
 
 
 def kl_k3(new: mx.array, reference: mx.array) -> mx.array:
-    r"""The same from the sampled token alone, where the vocabulary is large: the k3 estimate.
+    r"""The same from the sampled token alone, for large vocabularies: the k3 estimate.
 
     $$L \leftarrow L + \beta \left(\frac{q}{p} - \log\frac{q}{p} - 1\right)$$
 
@@ -48,16 +48,16 @@ def kl_exact(logprobs: mx.array, probs: mx.array, reference: mx.array) -> mx.arr
 
     $$L \leftarrow L + \beta \sum_v p(v)\,\left(\log p(v) - \log q(v)\right)$$
 
-    p is the policy, q the reference: the base model or, with `magnet_every`, what the policy or its weight average was
-    some steps ago (a moving magnet), mixed with a share `magnet_base` of the base. The weight goes from `kl` to
-    `kl_end` over the run.
+    p is the policy, q the reference: the base model or, with `magnet_every`, the policy or its weight average from some
+    steps ago (a moving magnet), mixed with a share `magnet_base` of the base. The weight goes from `kl` to `kl_end`
+    over the run.
 
     When: self-play on games whose equilibria are mixed. Without it the last policy circles: in the comparison it
-    decides more than the credit method does (docs/credit.md). A magnet moves with the policy, and does not hold it to
-    the base model; one that follows soon follows into policies that have lost an action, unless a share of the base
-    stays in it.
+    matters more than the credit method does (docs/credit.md). A magnet moves with the policy and does not hold it to
+    the base model; one that follows closely also follows into policies that have lost an action, unless a share of the
+    base stays in it.
 
-    When not: the equilibrium is pure, as in Nim, which needs no KL there; or the base model is far from what is wanted.
+    When not: the equilibrium is pure, as in Nim, which needs no KL; or the base model is far from the policy you want.
 
     Source: magnetic mirror descent, arXiv 2206.05825; R-NaD, arXiv 2206.15378.
 
@@ -77,10 +77,10 @@ def entropy(logprobs: mx.array, probs: mx.array) -> mx.array:
 
     $$L \leftarrow L - \alpha H \qquad H = -\sum_v p(v) \log p(v)$$
 
-    When: the policy becomes deterministic too early; the metric `entropy` and the collapse monitor tell.
+    When: the policy becomes deterministic too early, as the metric `entropy` and the collapse monitor show.
 
     When not: a KL to the base model is on, which already pulls towards an undecided policy. Over a whole vocabulary the
-    bonus also pays for tokens that make no legal action: restrict it then.
+    bonus also rewards tokens that form no legal action, so restrict it there.
 
     Source: Williams and Peng 1991, "Function optimization using connectionist reinforcement learning algorithms",
     Connection Science 3(3).
@@ -119,16 +119,15 @@ def legality(logprobs: mx.array, sets: Sequence[Sequence[int]]) -> mx.array:
 
     $$L \leftarrow L - c \sum_t \log \sum_{v \in S_t} p_t(v)$$
 
-    $S_t$ are the tokens that begin or continue one of the legal actions, the end of the turn included, after those that
-    were sampled; c is `legality`. By the chain rule the sum over an answer's tokens is the cost of leaving the legal
-    actions anywhere along it. Only the mass outside of S is pushed, however little it is: the odds within S, which are
-    what is played, stay as they are. Other ways of writing an action, such as a word before its bracket, count as
-    outside.
+    $S_t$ are the tokens that begin or continue a legal action, the end of the turn included, after those sampled so
+    far; c is `legality`. By the chain rule the sum over an answer's tokens is the cost of leaving the legal actions
+    anywhere along it. Only the mass outside S is pushed, however small it is; the odds within S, which decide the play,
+    stay as they are. Other ways of writing an action, such as a word before its bracket, count as outside.
 
     When: the reference of the KL moves (`magnet_every`), so that nothing holds the policy to the base's format, and
-    opponents learn to wait for rare illegal answers; or the format is being forgotten, as `illegal_rate` tells.
+    opponents learn to wait for rare illegal answers; or the policy is forgetting the format, as `illegal_rate` shows.
 
-    When not: answers are free text, or come after a thought. It has no effect there, which the run says once.
+    When not: answers are free text, or come after a thought. It has no effect there; the run says so once.
 
     Source: a log barrier on the policy's mass outside of a set, as in invalid-action masking (arXiv 2006.14171), which
     sets that mass to 0 instead.
@@ -210,8 +209,8 @@ def illegality(
 ) -> list[mx.array]:
     """Sums over tokens of weight times `legality`, one sum for each of several `weights` (M,).
 
-    Tokens that could be anything (-1), or that come when no legal action can be written any more, count nothing. The
-    other arguments are those of `bonus`.
+    Tokens that could be anything (-1), or that come when no legal action can be completed any more, count for nothing.
+    The other arguments are those of `bonus`.
     """
     bound = np.array([bool(chosen) for chosen in sets] + [False])[legal]  # -1 is the last of them
     if not bound.any():

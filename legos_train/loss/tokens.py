@@ -1,4 +1,4 @@
-"""The losses of a token, and the correction for samples of another policy. All pure functions of arrays (M,)."""
+"""Per-token losses, and the correction for samples from another policy. All are pure functions of arrays (M,)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Samples(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenLoss:
-    """A row of `LOSSES`: the loss (M,) of each token, and what else has to know about it.
+    """A row of `LOSSES`: the loss (M,) of each token, and what other code must know about it.
 
     Attributes:
         function: takes the fields of `Samples` that its parameters name; its docstring is the page in the docs.
@@ -39,7 +39,7 @@ class TokenLoss:
             gradient; or all outside of it, whose gradient is bounded.
         by_turn: whether all tokens of a turn share one ratio.
         imitates: whether advantages and the sampler's probabilities play no part.
-        all_actions: whether it is for every action of a decision point, not for the one that was sampled.
+        all_actions: whether it covers every action of a decision point, not only the sampled one.
         mirror: whether these advantages are those of a target policy, see `mirror`.
     """
 
@@ -68,7 +68,7 @@ def loss(
     all_actions: bool = False,
     mirror: bool = False,
 ) -> Callable[[Function], Function]:
-    """Marks a function as the loss of its name, see `TokenLoss`: settings, help and docs find it by that."""
+    """Registers a function as the loss of its name, under which settings, help and docs find it. See `TokenLoss`."""
 
     def declare(function: Function) -> Function:
         LOSSES[function.__name__] = TokenLoss(function, holds, by_turn, imitates, all_actions, mirror)
@@ -83,13 +83,13 @@ def importance_sampling(new: mx.array, old: mx.array, advantages: mx.array) -> m
 
     $$L = -r A \qquad r = p\,/\,p_0$$
 
-    p is the probability of a token under the policy that is trained, $p_0$ under the one that sampled it. On fresh
+    p is the probability of a token under the policy being trained, $p_0$ under the one that sampled it. On fresh
     samples r is 1, and the gradient is that of REINFORCE.
 
     When: a batch is used for one update and is fresh, so that no clip would act; or with `truncate_ratio`, which bounds
     the weight of stale samples.
 
-    When not: many updates go over one batch. Nothing holds a token whose ratio has become large.
+    When not: you take many updates on one batch. Nothing restrains a token whose ratio has grown large.
 
     Source: importance sampling of REINFORCE (Williams 1992, "Simple statistical gradient-following algorithms", Machine
     Learning 8).
@@ -106,19 +106,19 @@ def importance_sampling(new: mx.array, old: mx.array, advantages: mx.array) -> m
 
 @loss(all_actions=True)
 def expected(new: mx.array, old: mx.array, advantages: mx.array) -> mx.array:
-    r"""Every legal action of every decision point, weighed by its probability: the policy gradient without sampling.
+    r"""Every legal action of every decision point, weighted by its probability: the policy gradient without sampling.
 
     $$L = -\sum_I w(I) \sum_a p_0(a)\,\frac{p(a)}{p_0(a)}\,A(I, a)$$
 
-    I is a decision point of the game, w(I) how often play comes there, and A(I, a) what action a gains there over the
-    policy's mean, all computed from the game's tree and the policy's own probabilities. What `importance_sampling`
-    estimates from the actions that were sampled is summed here over all of them. An answer that is not an action
-    counts as the worst return of the game, which keeps the policy's mass on legal ones. The played episodes are logged
-    and not trained on, so a small batch does.
+    I is a decision point of the game, w(I) how often play reaches it, and A(I, a) how much action a gains there over
+    the policy's mean, all computed from the game's tree and the policy's own probabilities. Where `importance_sampling`
+    estimates from sampled actions, this sums over all of them. An answer that is not an action counts as the worst
+    return of the game, which keeps the policy's mass on legal ones. The played episodes are logged but not trained on,
+    so a small batch is enough.
 
     When: games that can be solved, with each prompt an information set. With a moving magnet (`magnet_every`) under a
     constant `kl` the last policy then comes within a NashConv of 0.001 in Kuhn poker (`--preset kuhn_expected`), and
-    the run is what sampled ones are measured against.
+    the run is the yardstick for sampled ones.
 
     When not: anything larger, or with hidden reasoning before the action: it is refused there.
 
@@ -138,14 +138,13 @@ def mirror(new: mx.array, advantages: mx.array, mirror_step: float) -> mx.array:
 
     $$L = -\frac{1}{\eta} \sum_I w(I) \sum_a q(a) \log p(a) \qquad q(a) \propto p_0(a)\,e^{\eta A(I, a)}$$
 
-    I, w(I) and A(I, a) are those of `expected`, $p_0$ is the policy at the start of the step, in the target at least
-    `mirror_floor`, and $\eta$ is `mirror_step`.
-    For a small $\eta$ the first gradient is that of `expected`; but q stands still while p is fitted to it, so several
-    passes (`optim.epochs`) bring the whole policy to one target, where those of `expected` would push on. With the KL
-    to a reference this is magnetic mirror descent, whose last policy settles where a policy gradient circles. q is over
-    legal actions alone.
+    I, w(I) and A(I, a) are those of `expected`, $p_0$ is the policy at the start of the step (in the target at least
+    `mirror_floor`), and $\eta$ is `mirror_step`. For a small $\eta$ the first gradient is that of `expected`; but q
+    stays fixed while p is fitted to it, so several passes (`optim.epochs`) bring the whole policy to one target,
+    whereas those of `expected` would keep pushing. With the KL to a reference this is magnetic mirror descent, whose
+    last policy settles where a policy gradient circles. q covers legal actions only.
 
-    When: games that can be solved, with two to four `optim.epochs`. `--preset leduc_expected` is run with it.
+    When: games that can be solved, with two to four `optim.epochs`. `--preset leduc_expected` uses it.
 
     When not: as for `expected`. A step costs as many passes as it has epochs.
 
@@ -164,19 +163,19 @@ def mirror(new: mx.array, advantages: mx.array, mirror_step: float) -> mx.array:
 
 @loss("pushed")
 def ppo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, clip_high: float) -> mx.array:
-    r"""The advantage times the probability ratio, clipped: no gradient from a token that was moved far enough already.
+    r"""The advantage times the probability ratio, clipped: no gradient from a token that has already moved far enough.
 
     $$L = -\min\left(r A,\ \mathrm{clip}(r,\,1 - l,\,1 + h)\,A\right) \qquad r = p\,/\,p_0$$
 
-    p is the probability of a token under the policy that is trained, $p_0$ under the one that sampled it; l and h are
-    `clip_low` and `clip_high`. The clip acts in the direction in which the advantage pushes, and never holds a token
-    that has moved the wrong way.
+    p is the probability of a token under the policy being trained, $p_0$ under the one that sampled it; l and h are
+    `clip_low` and `clip_high`. The clip acts in the direction the advantage pushes, and never holds a token that has
+    moved the wrong way.
 
-    When: the default. Several updates go over one batch (`optim.epochs`, `optim.minibatches`), or samples are a few
+    When: the default. You take several updates per batch (`optim.epochs`, `optim.minibatches`), or samples are a few
     steps old.
 
-    When not: turns of hundreds of tokens, where each token has a ratio of its own and noise adds up; see `gspo`. Rare
-    tokens that the clip holds have no gradient at all; see `cispo`.
+    When not: turns have hundreds of tokens: each token has its own ratio and noise adds up; see `gspo`. Rare tokens
+    that the clip holds get no gradient at all; see `cispo`.
 
     Source: Schulman et al. 2017, "Proximal policy optimization", arXiv 1707.06347; `clip_high` above `clip_low`: DAPO,
     arXiv 2503.14476.
@@ -199,13 +198,13 @@ def cispo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, c
 
     $$L = -\mathrm{sg}\left(\mathrm{clip}(r,\,1 - l,\,1 + h)\right)\,A\,\log p \qquad r = p\,/\,p_0$$
 
-    p is the probability of a token under the policy that is trained, $p_0$ under the one that sampled it. sg stops the
+    p is the probability of a token under the policy being trained, $p_0$ under the one that sampled it. sg stops the
     gradient: the ratio is a weight, and only log p is differentiated.
 
-    When: tokens that were unlikely when they were sampled matter, such as turning points of a chain of thought. `ppo`
-    drops them once their ratio is beyond the clip.
+    When: tokens that were unlikely when sampled matter, such as turning points of a chain of thought. `ppo` drops them
+    once their ratio is beyond the clip.
 
-    When not: an update should stop at the clip. This one goes on, only no faster.
+    When not: an update should stop at the clip. This one keeps going, only no faster.
 
     Source: MiniMax-M1, arXiv 2506.13585.
 
@@ -226,17 +225,16 @@ def cispo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, c
 
 @loss(imitates=True)
 def sft(new: mx.array) -> mx.array:
-    r"""The negative log-likelihood of what was said. Advantages play no part.
+    r"""The negative log-likelihood of the sampled tokens. Advantages play no part.
 
     $$L = -\log p$$
 
-    Every action that is still in the batch is imitated alike, so what should not be has to be left out of it:
-    `filter.keep` does that.
+    Every action left in the batch is imitated equally, so remove those that should not be: `filter.keep` does that.
 
     When: training on survivors, with `filter.keep = "winners"` or `"positive"`; a warm start for self-play, passed on
     by `init_adapter`.
 
-    When not: failures should teach something. Nothing is ever pushed down here.
+    When not: failures should teach something. This loss never pushes anything down.
 
     Source: maximum likelihood; on the survivors of a filter it is rejection sampling, as in STaR, arXiv 2203.14465.
 
@@ -263,7 +261,7 @@ def gspo(
 
     r is the ratio of a token as in `ppo`. All n tokens of a turn are clipped together, or not at all.
 
-    When: turns of many tokens, whose reward is for the whole turn. The paper reports it for mixture-of-experts models,
+    When: turns of many tokens with one reward for the whole turn. The paper reports it for mixture-of-experts models,
     whose token ratios are noisy.
 
     When not: turns of one or a few tokens, where it is nearly `ppo`. A mean over many tokens stays close to 1, so the
@@ -275,7 +273,7 @@ def gspo(
         new: log-probabilities under the policy being trained, (M,).
         old: those that the sampler recorded, (M,).
         advantages: (M,).
-        sequence: (M,) says whose turn it is.
+        sequence: (M,) the turn of each token.
         clip_low: the ratio is held above 1 minus this.
         clip_high: the ratio is held below 1 plus this.
         lengths: (M,) how many tokens the turn has, where some are not among the M; each of those counts as `new = old`.
@@ -308,11 +306,11 @@ def truncated_weights(gap: NDArray, limit: float) -> Floats:
     $$A \leftarrow \min(p_1 / p_0,\ C)\,A \qquad r = p\,/\,p_1$$
 
     $p_0$ is the probability of the token when it was sampled, $p_1$ at the start of the optimiser step, p now. The loss
-    then measures its own ratio from there, and its clip has nothing to do with staleness. A sample that the sampler
-    thought ten times less likely does not count ten times. With `gspo` there is one weight per turn.
+    then measures its own ratio from there, and its clip has nothing to do with staleness. A token that the sampler
+    found ten times less likely does not count ten times. With `gspo` there is one weight per turn.
 
-    When: episodes are generated while training goes on, or trained on more than once; or the engine computes otherwise
-    than the trainer.
+    When: episodes are generated during training, or trained on more than once; or the engine's numerics differ from the
+    trainer's.
 
     When not: fresh samples from the same weights. All weights are 1 then. The losses `sft` and `mirror` refuse it.
 
@@ -332,10 +330,9 @@ def inside(gap: NDArray, low: float, high: float) -> NDArray[np.bool_]:
     $$low \le (q_1 q_2 \cdots q_n)^{1/n} \le high \qquad q = p_1 / p_0$$
 
     $p_0$ is the probability of a token when it was sampled, $p_1$ at the start of the optimiser step; n tokens make the
-    turn. What the other turns weigh stays as it was, so that a batch with one turn left does not take a full step on
-    it.
+    turn. The other turns keep their weights, so a batch with one turn left does not take a full step on it.
 
-    When: as `truncate_ratio`, and samples that are far off should not count at all. Both may be on.
+    When: as for `truncate_ratio`, if samples that are far off should not count at all. Both may be on.
 
     When not: fresh samples from the same weights. Nothing is left out then. The losses `sft` and `mirror` refuse it.
 

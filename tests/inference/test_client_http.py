@@ -291,9 +291,9 @@ def test_an_answer_by_another_adapter_or_without_alternatives_is_refused() -> No
 @pytest.mark.parametrize(
     ("answer", "error", "text"),
     [
-        ((200, {}, b"<html>"), BadAnswer, "not JSON"),
-        ((200, {}, b'{"choices": NaN}'), BadAnswer, "not JSON"),
-        ((200, {}, b"[" * 9_000), BadAnswer, "not JSON"),
+        ((200, {}, b"<html>"), BadAnswer, "other than JSON"),
+        ((200, {}, b'{"choices": NaN}'), BadAnswer, "other than JSON"),
+        ((200, {}, b"[" * 9_000), BadAnswer, "other than JSON"),
         ((200, {}, b"x" * 20_000), BadAnswer, "more than 10000 bytes"),
         ((200, {"Content-Encoding": "gzip"}, b"no gzip"), BadAnswer, "decoded"),
         ((302, {"Location": "http://evil.example/"}, b""), RequestRefused, "redirects are not followed"),

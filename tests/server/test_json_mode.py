@@ -130,7 +130,7 @@ def test_slow_compilation_ends_by_the_clock_and_the_queue_has_an_end(
         with pytest.raises(openai.BadRequestError, match=r"more than 0\.2 s"):
             chat(client, model)
         monkeypatch.setattr("inference.server.guides.MOST_WAITING", 0)
-        with pytest.raises(openai.RateLimitError, match="grammars wait"):
+        with pytest.raises(openai.RateLimitError, match="grammars are waiting"):
             chat(client, model)
         monkeypatch.setattr(live.core, "guides", Guides(None))
         monkeypatch.setattr(live.core.generator, "guides", live.core.guides)

@@ -1,4 +1,4 @@
-"""Items of a data set, or passages of a corpus, drawn by how much is to be learned from them.
+"""Items of a data set, or passages of a corpus, drawn by how much can be learned from them.
 
 An item is drawn in proportion to `learnability`, p(1 - p) of its recorded pass rate; one that was never tried counts as
 most learnable. Items outside of the gate are left out, and records older than `max_age` steps no longer count.
@@ -30,8 +30,8 @@ class ItemSampler:
     Args:
         settings: `share`, `low`, `high` and `max_age` of `[curriculum]`.
         store: keeps the items that were tried, one pool per environment.
-        items: for each environment, by name, what its items are called, in order. The same item has the same key, also
-            when others were added before it.
+        items: for each environment, by name, the keys of its items, in order. An item keeps its key when others are
+            added before it.
     """
 
     taken: tuple[str, ...] = ("index",)
@@ -110,17 +110,17 @@ class ItemSampler:
 
 
 class LearnabilitySampler(ItemSampler):
-    r"""Items of a data set, drawn by how much is to be learned: neither what is always right nor what is always wrong.
+    r"""Items of a data set, drawn by how much can be learned: neither those always right nor those always wrong.
 
     $$P(i) \propto p_i\,(1 - p_i) \qquad p_i = \frac{s_i + 1}{n_i + 2}$$
 
     s of n attempts at item i were right; p (1 - p) is the variance of a success, and largest for an item that was never
     tried. Items whose pass rate lies outside of `low` ... `high` are left out. Records older than `max_age` steps no
-    longer count, so that what was too hard once is tried again.
+    longer count, so an item that was once too hard is tried again.
 
-    When: `Dataset-v0`, `GSM8K-v0` and what is built on them, with many items that are too easy or too hard.
+    When: `Dataset-v0`, `GSM8K-v0` and environments built on them, with many items that are too easy or too hard.
 
-    When not: items are seldom drawn twice. Nothing is known of them then, and all are drawn alike.
+    When not: items are seldom drawn twice. Nothing is then known about them, and the draw is uniform.
 
     Source: Foster and Foerster 2025, "Learning to reason at the frontier of learnability", arXiv 2502.12272.
     """
@@ -139,13 +139,13 @@ class LearnabilitySampler(ItemSampler):
 
 
 class CorpusSampler(ItemSampler):
-    r"""Passages of a corpus, drawn by how often questions about them are answered: neither always nor never.
+    r"""Passages of a corpus, drawn by how often questions about them are answered correctly: neither always nor never.
 
     $$P(i) \propto p_i\,(1 - p_i) \qquad p_i = \frac{s_i + 1}{n_i + 2}$$
 
-    s of n answers of reasoners to questions about passage i were right. A passage that no question came of counts as
-    one that nobody could answer. Gate and age are those of `learnability`. A passage is known by its text, so it keeps
-    its record when the corpus around it changes.
+    s of the reasoners' n answers to questions about passage i were right. A passage that yielded no question counts as
+    one that nobody could answer. Gate and age are those of `learnability`. A passage is identified by its text, so it
+    keeps its record when the corpus around it changes.
 
     When: `SPICE-v0`, whose challenger asks about passages that the reasoner does not see.
 
@@ -173,5 +173,5 @@ class CorpusSampler(ItemSampler):
 
 
 def passage_key(text: str) -> str:
-    """What a passage is called, by its text: it keeps its record when the corpus around it changes."""
+    """The key of a passage, made from its text: it keeps its record when the corpus around it changes."""
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

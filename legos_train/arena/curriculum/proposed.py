@@ -1,4 +1,4 @@
-"""The sampler `proposed_problems`: problems that proposers wrote, with how often solvers were right."""
+"""The sampler `proposed_problems`: problems written by proposers, with how often solvers were right."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class ProposedProblems:
 
     $$P(i) \propto p_i\,(1 - p_i) \qquad p_i = \frac{s_i + 1}{n_i + 2}$$
 
-    Every problem that was played is kept; s of n solvers' answers to it were right. Once 32 are kept, a `share` of the
-    episodes gives solvers a kept problem: one whose pass rate lies in `low` ... `high` and that is at most `max_age`
-    steps old. In the other episodes a proposer writes. The last 256 problems are passed as `seen`: they count as
-    duplicates, so that it must go on finding new ones.
+    Every problem played is kept; s of n solvers' answers to it were right. Once 32 are kept, a `share` of the episodes
+    gives solvers a kept problem: one whose pass rate lies in `low` ... `high` and that is at most `max_age` steps old.
+    In the other episodes a proposer writes a new one. The last 256 problems are passed as `seen`: they count as
+    duplicates, so it must keep finding new ones.
 
     When: `ProposerSolver-v0`, where a good problem is worth more than one episode.
 

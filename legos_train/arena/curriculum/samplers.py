@@ -1,9 +1,9 @@
 """Task samplers: what an episode is about, decided between episodes and passed to it by reset options.
 
     proposed.py   problems that a proposer wrote are given to solvers again
-    items.py      items of a data set, or passages of a corpus, by how much is to be learned from them
+    items.py      items of a data set, or passages of a corpus, by how much can be learned from them
 
-`make_sampler` chooses by `curriculum.sampler`. Whatever a sampler keeps stands in an `ArtifactStore`.
+`make_sampler` chooses by `curriculum.sampler`. Whatever a sampler keeps is in an `ArtifactStore`.
 """
 
 from __future__ import annotations

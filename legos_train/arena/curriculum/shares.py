@@ -30,7 +30,7 @@ def suitable(arena: Arena, kind: type[E]) -> dict[str, E]:
 
 
 def is_settled(request: EpisodeRequest, *names: str) -> bool:
-    """Whether a request is not to be changed: an evaluation episode, or one that says itself what it is about."""
+    """Whether a request must not be changed: an evaluation episode, or one that sets its own task."""
     return request.train_roles == () or any(name in (request.options or {}) for name in names)
 
 
@@ -40,5 +40,5 @@ def with_options(request: EpisodeRequest, options: Mapping[str, Any]) -> Episode
 
 
 def mean(values: list[float]) -> float:
-    """The mean; 0 of nothing."""
+    """The mean; 0 of an empty list."""
     return sum(values) / len(values) if values else 0.0
