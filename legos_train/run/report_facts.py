@@ -1,5 +1,5 @@
 """What a report knows that stands in no row: the policy in every situation, exact numbers of uniform play and of an
-equilibrium, and who beats whom in the league.
+equilibrium, what the run's schedule reaches without sampling, and who beats whom in the league.
 
 Kept as `figures/data.json`, so that a report can be written again without the model.
 """
@@ -12,18 +12,30 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from legos_envs import exact
+from legos_train.config import TrainConfig
 from legos_train.league import League, Score
 from legos_train.run.parts import Parts
+from legos_train.run.tabular import expected_run
 
 MANY_ROWS, MOST_SOLVED = 60, 5000
 """Games with more information sets have no table of their policy; no lines for uniform play and an equilibrium."""
+MOST_WORK = 400_000
+"""Nodes of the game times steps of the run up to which the schedule is run again without sampling; a few seconds."""
+MOST_POINTS = 25
 REFERENCES = {"random": "uniform play", "optimal": "equilibrium"}
 
 
 def facts_of(parts: Parts) -> dict[str, Any]:
-    """`strategy`, `references` and `league` as JSON values; each only where there is something to say."""
-    found = {"strategy": _strategy(parts), "references": _references(parts), "league": _league(parts.league)}
+    """`strategy`, `references`, `unsampled` and `league` as JSON values; each only where there is something to say."""
+    found = {
+        "strategy": _strategy(parts),
+        "references": _references(parts),
+        "unsampled": _unsampled(parts),
+        "league": _league(parts.league),
+    }
     return {name: value for name, value in found.items() if value}
 
 
@@ -83,6 +95,53 @@ def _references(parts: Parts) -> dict[str, dict[str, float]]:
             for key, value in ({} if table is None else exactly.policy_metrics(course.env, table)).items():  # type: ignore[arg-type]
                 found.setdefault(course.prefix + key, {})[REFERENCES[name]] = round(value, 9)
     return found
+
+
+def _unsampled(parts: Parts) -> dict[str, Any]:
+    """What mirror descent with exact values reaches on the run's schedule, see `tabular.expected_run`.
+
+    By number `last` and `average`, lists of [step, value]; or `left_out`, why there are none.
+    """
+    from legos_train.evaluation import exactly
+
+    config = parts.config
+    found: dict[str, Any] = {}
+    for course in parts.measurer.courses.values():
+        if not course.exactly or course.held_out:
+            continue
+        env: Any = course.env
+        graph = exact.graph_of(env.game)
+        if left_out := _no_unsampled_run(config, len(graph.children) * config.steps):
+            found[f"{course.prefix}nash_conv"] = {"left_out": left_out}
+            continue
+        players = [parts.measurer.player(course, agent, None) for agent in course.slot.seats]
+        base, _ = exactly.action_probabilities(env, players, graph.infosets)
+        start = [np.array([base[info][move] for move in info.legal]) for info in graph.infosets]
+        every = max(1, config.steps // MOST_POINTS)
+        for step, *tables in expected_run(graph, start, config):
+            if step != 1 and step % every and step != config.steps:
+                continue
+            for line, table in zip(("last", "average"), tables):
+                if table is None:
+                    continue
+                policy = {i: dict(zip(i.legal, (p / p.sum()).tolist())) for i, p in zip(graph.infosets, table)}
+                for key, value in exactly.policy_metrics(env, policy).items():
+                    lines = found.setdefault(course.prefix + key, {})
+                    lines.setdefault(line, []).append([step, round(value, 9)])
+    return found
+
+
+def _no_unsampled_run(config: TrainConfig, work: int) -> str | None:
+    """Why no run without sampling stands beside this one; None where one can."""
+    if work > MOST_WORK:
+        return f"the game's tree times the run's steps is {work:,} nodes, above {MOST_WORK:,}"
+    if any(own.loss != config.loss for own in config.learners.values()):
+        return "the learners have losses of their own"
+    if config.loss.token_loss.imitates:
+        return f"the loss {config.loss.name!r} imitates"
+    if not config.loss.token_loss.mirror and not (config.loss.kl and config.loss.kl_weight(config.steps, config.steps)):
+        return "without a KL penalty its steps have no length"
+    return None
 
 
 def _league(league: League | None) -> dict[str, Any]:

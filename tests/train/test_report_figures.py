@@ -117,6 +117,15 @@ def test_figures_of_a_run() -> None:
     assert "spread between steps" in old["reward"].note and len(old["reward"].lines[1].band) == 39
 
 
+def test_a_run_without_sampling_is_drawn_or_its_absence_explained() -> None:
+    rows = [{"step": 1, "eval": {"nash_conv": 0.5}}, {"step": 2, "eval": {"nash_conv": 0.4}}]
+    (one,) = [f for f in figures(rows, {}, {}, {"nash_conv": {"last": [[1, 0.3], [2, 0.2]]}}) if f.name == "nash_conv"]
+    assert [line.name for line in one.lines] == ["last weights", "without sampling"]
+    assert list(one.lines[1].points) == [(1.0, 0.3), (2.0, 0.2)]
+    (one,) = [f for f in figures(rows, {}, {}, {"nash_conv": {"left_out": "too large"}}) if f.name == "nash_conv"]
+    assert [line.name for line in one.lines] == ["last weights"] and one.note.endswith("beside it: too large.")
+
+
 def test_several_envs_have_figures_of_their_own() -> None:
     reward = {"Nim-v0/first": 0.5, "Nim-v0/second": -0.5, "Kuhn/a": 0.0}
     records = [{"step": 1, "reward": reward, "eval": {"Nim-v0/nash_conv": 0.5, "Nim-v0/nash_conv_average": 0.4}}]
