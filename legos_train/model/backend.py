@@ -135,8 +135,13 @@ class TrainerBackend(Protocol):
         """
         ...
 
-    def read_run(self, path: Path, most: int) -> dict[str, Snapshot]:
+    def read_run(self, path: Path, most: int, learner: str | None = None) -> dict[str, Snapshot]:
         """At most `most` snapshots of another run by name, evenly over its course, the newest among them.
+
+        Args:
+            path: the run's directory.
+            most: at most so many.
+            learner: whose, where that run has several learners.
 
         Raises:
             ValueError: there are none, or they do not fit this run's.
