@@ -24,7 +24,7 @@ MANY_ROWS, MOST_SOLVED = 60, 5000
 """Games with more information sets have no table of their policy; no lines for uniform play and an equilibrium."""
 MOST_WORK = 400_000
 """Nodes of the game times steps of the run up to which the schedule is run again without sampling; a few seconds."""
-MOST_POINTS = 25
+MOST_POINTS = 12
 REFERENCES = {"random": "uniform play", "optimal": "equilibrium"}
 
 
@@ -100,7 +100,7 @@ def _references(parts: Parts) -> dict[str, dict[str, float]]:
 def _unsampled(parts: Parts) -> dict[str, Any]:
     """What mirror descent with exact values reaches on the run's schedule, see `tabular.expected_run`.
 
-    By number `last` and `average`, lists of [step, value]; or `left_out`, why there are none.
+    For NashConv `last` and `average`, lists of [step, value]; or `left_out`, why there are none.
     """
     from legos_train.evaluation import exactly
 
@@ -125,9 +125,9 @@ def _unsampled(parts: Parts) -> dict[str, Any]:
                 if table is None:
                     continue
                 policy = {i: dict(zip(i.legal, (p / p.sum()).tolist())) for i, p in zip(graph.infosets, table)}
-                for key, value in exactly.policy_metrics(env, policy).items():
-                    lines = found.setdefault(course.prefix + key, {})
-                    lines.setdefault(line, []).append([step, round(value, 9)])
+                value = float(exact.nash_conv(env.game, policy.__getitem__))
+                lines = found.setdefault(f"{course.prefix}nash_conv", {})
+                lines.setdefault(line, []).append([step, round(value, 9)])
     return found
 
 

@@ -6,7 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from legos_train.observe.eval_numbers import AVERAGE, ENDINGS, EXACT, interval, is_number, metric_name, results, unit_of
+from legos_train.observe.eval_numbers import (
+    AVERAGE,
+    ENDINGS,
+    EXACT,
+    SEAT,
+    interval,
+    is_number,
+    metric_name,
+    results,
+    unit_of,
+)
 from legos_train.observe.report.scales import Z95, Point, running_mean, window_of
 from legos_train.observe.report.svg import Figure, Line
 
@@ -114,9 +124,11 @@ def _measured(
     tables = [start, *(record.get("eval") or {} for record in records)]
     keys = [key for key in results(*tables) if not key.endswith(AVERAGE)]
     out = []
-    for key in [key for key in keys if key.rpartition("/")[2] not in ENDINGS]:
+    for key in [key for key in keys if key.rpartition("/")[2] not in ENDINGS and SEAT not in key]:
         kind = key.rpartition("/")[2]
         lines = [_evaluated(name, key + suffix, records, start, k) for k, (name, suffix) in enumerate(WEIGHTS)]
+        seats = [other for other in keys if other.startswith(f"{key}{SEAT}")]
+        lines += [_evaluated(f"as {s.partition(SEAT)[2]}", s, records, start, 4 + k) for k, s in enumerate(seats)]
         drawn = [line for line in lines if line.points]
         note = "Played on fixed seeds" + ("; band: 95 % interval over seeds." if any(d.band for d in drawn) else ".")
         note = (
