@@ -249,7 +249,7 @@ def test_a_server_plays_each_learner_under_its_own_name() -> None:
         ({"learner": [BOTH[0]]}, "no learner plays player_1"),
         ({"learner": [*BOTH, {"name": "third", "roles": ["player_1"]}]}, "two learners name 'player_1'"),
         ({"learner": [*BOTH, {"name": "third", "roles": ["dealer"]}]}, "names 'dealer'.*has the roles"),
-        ({"learner": [*BOTH, BOTH[0]]}, "two learners are called 'first'"),
+        ({"learner": [*BOTH, BOTH[0]]}, "two learners are named 'first'"),
         ({"learner": [{"name": "a.b", "roles": ["player_0"]}]}, "a.b"),
         ({"learner": [{"name": "a", "roles": []}]}, "roles"),
         (
