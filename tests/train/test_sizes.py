@@ -123,9 +123,12 @@ def test_without_the_hub_a_shape_is_still_told(capsys: pytest.CaptureFixture[str
     assert "own items" not in capsys.readouterr().out
 
 
-def test_without_the_hub_training_ends_in_words(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    command = ["train", "--preset", "gsm8k", "--model", "tiny", "--run-dir", str(tmp_path / "run")]
-    assert main(command) == 1
+def test_without_the_hub_training_ends_in_words(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--preset", "gsm8k", "--model", "tiny"]) == 1
+    assert not list(tmp_path.iterdir()), "a start that failed leaves no empty runs/ behind"
     said = capsys.readouterr().err
     assert "cannot load the data set 'openai/gsm8k'" in said and "Traceback" not in said
     assert "source='words', of which level=0 are the easiest" in said
