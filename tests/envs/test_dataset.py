@@ -134,6 +134,32 @@ def test_without_network_the_error_says_what_to_do(monkeypatch):
         GSM8K("hf", split="test")
 
 
+@has_datasets
+@pytest.mark.parametrize(("resolved", "offline"), [(False, True), (True, False)])
+def test_where_the_hub_has_no_address_it_is_not_asked_again_and_again(resolved, offline, monkeypatch):
+    import datasets
+    from huggingface_hub import constants
+
+    def address(*where):
+        if not resolved:
+            raise OSError("Name or service not known")
+        return [where]
+
+    asked = []
+    monkeypatch.setattr(raw_rows.socket, "getaddrinfo", address)
+    monkeypatch.setattr(raw_rows.urllib.request, "getproxies", dict)
+    for module in (datasets.config, constants):
+        monkeypatch.setattr(module, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(
+        datasets,
+        "load_dataset",
+        lambda *_, **__: asked.append((datasets.config.HF_HUB_OFFLINE, constants.is_offline_mode())) or ROWS,
+    )
+    assert raw_rows._hub.__wrapped__("some/name", None, "train") == ROWS
+    assert asked == [(offline, offline)]
+    assert not datasets.config.HF_HUB_OFFLINE and not constants.HF_HUB_OFFLINE
+
+
 @pytest.mark.parametrize(("source", "package"), [("hf:some/name", "datasets"), ("x.parquet", "pyarrow")])
 def test_a_missing_package_is_named(source, package, monkeypatch, tmp_path):
     (tmp_path / "x.parquet").touch()

@@ -20,7 +20,7 @@ from legos_envs import arguments
 from legos_envs.table import Table, keyed_generator
 from legos_envs.tasks.given_items import given_items, without_source
 from legos_envs.tasks.problems.word_problems import LEVELS, question_of, word_problem
-from legos_envs.tasks.raw_rows import HUB
+from legos_envs.tasks.raw_rows import HUB, DataSetUnavailable
 from legos_envs.tasks.splits import SPLITS, of_split, part_of
 
 ORDERS = ("seed", "sequential", "random")
@@ -90,7 +90,7 @@ def open_source(
         FileNotFoundError: there is no such file.
         ValueError: the source is of no known kind or is empty, or a row does not fit and `bad_rows` is not `"skip"`.
         ImportError: a package is missing; the message says which.
-        RuntimeError: a Hugging Face data set cannot be loaded.
+        DataSetUnavailable: a Hugging Face data set cannot be loaded.
     """
     if isinstance(source, str) and source == WORDS:
         without_source(config=config, fields=fields)
@@ -110,7 +110,12 @@ def open_source(
     hub = isinstance(source, str) and source.startswith(HUB)
     own_split = (split or "train") if hub else "all"  # of other sources, `drawn` takes the split
     make = partial(_problem, pattern=pattern, field=called)
-    items = given_items(source, names, fields, own_split, config, bad_rows, make, built_in=(WORDS,))
+    try:
+        items = given_items(source, names, fields, own_split, config, bad_rows, make, built_in=(WORDS,))
+    except DataSetUnavailable as error:
+        raise DataSetUnavailable(
+            f"{error}; or use generated problems: source={WORDS!r}, of which level=0 are the easiest"
+        ) from error
     if items is None:
         raise ValueError(f"source must be {WORDS!r}, a file, 'hf:NAME' or a sequence of mappings; got None")
     return items
