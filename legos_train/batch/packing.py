@@ -35,9 +35,9 @@ def pack(
     `weights`, of the same form: how many turns each turn counts for; None: one.
 
     Left out and counted: turns of untrained agents, turns of more than `max_tokens` tokens (prompt and action; never
-    cut, since a cut turn is another turn), turns sampled more than `max_staleness` versions before `policy_version`, turns
-    without action tokens, with `mask_truncated` turns that the token limit ended ("cut"), and with `skip_zero` turns
-    whose advantage is 0 ("zero"), unless all are: dynamic sampling, arXiv 2503.14476, except that nothing is
+    cut, since a cut turn is another turn), turns sampled more than `max_staleness` versions before `policy_version`,
+    turns without action tokens, with `mask_truncated` turns that the token limit ended ("cut"), and with `skip_zero`
+    turns whose advantage is 0 ("zero"), unless all are: dynamic sampling, arXiv 2503.14476, except that nothing is
     played in their place.
 
     Tokens written by a rule instead of the policy (`Turn.written`) are also left out and count as forced.

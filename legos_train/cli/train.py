@@ -157,12 +157,14 @@ def settings(options: argparse.Namespace, rest: Sequence[str] = ()) -> dict[str,
         data = merged(data, preset(name, smoke=options.smoke, size=options.size))
     if options.size and not options.preset:
         data = sizes.size(options.size).over({})
+    flags = dict(_flags(rest))
+    if flags.get("--thinking", _thinking(options.config)) == "on" and "--sampling.max-tokens" not in flags:
+        data = sizes.with_thoughts(data)
     for file in options.config:
         data = merged(data, read_toml(Path(file)))
     if options.resume and not data and options.run_dir and (file := Path(options.run_dir) / "config.toml").exists():
         data = read_toml(file)
-    flags = {word.partition("=")[0] for word in rest}
-    if not (data or options.preset or options.config or options.env or flags & {"--model", "--backend"}):
+    if not (data or options.preset or options.config or options.env or flags.keys() & {"--model", "--backend"}):
         data = preset(PLAIN)
     if options.env:
         data["env"] = [_env(word) for word in options.env]
@@ -184,6 +186,19 @@ def settings(options: argparse.Namespace, rest: Sequence[str] = ()) -> dict[str,
     if options.learner:
         data["learner"] = [_learner(word) for word in options.learner]
     return data
+
+
+def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each flag with the word behind it, as tyro reads them; underscores are dashes."""
+    for word, following in zip(words, [*words[1:], ""]):
+        flag, sign, value = word.partition("=")
+        yield flag.replace("_", "-"), value if sign else following
+
+
+def _thinking(files: Sequence[str]) -> str | None:
+    """The thinking switch in the last settings file that has it."""
+    found = [read_toml(Path(file)).get("thinking") for file in files]
+    return next((word for word in reversed(found) if word is not None), None)
 
 
 def _learner(word: str) -> dict[str, Any]:

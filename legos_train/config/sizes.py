@@ -19,7 +19,7 @@ SHARED: dict[str, Any] = {
     "thinking": "off",
 }
 """Settings of every real model; the presets of exactly solvable games have others, chosen for the bundled one. Thinking
-would use up a preset's `sampling.max_tokens`: raise that too when switching it on."""
+would use up a preset's `sampling.max_tokens`: `with_thoughts` raises it when thinking is switched on."""
 
 
 class Size(NamedTuple):
@@ -62,6 +62,21 @@ class Size(NamedTuple):
             **SHARED,
             "optim": {**SHARED["optim"], "lr": self.lr},
         }
+
+
+def with_thoughts(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a preset with room for thoughts: what its size allows for an action, less what it needs to answer.
+
+    An action has at most the tokens of the size, and half the context, which must hold the prompt too. Settings of
+    models that are no size are returned as they are.
+    """
+    fits, sampling = shape_of(settings.get("model", "")), settings.get("sampling", {})
+    answer = sampling.get("max_tokens")
+    if fits is None or answer is None:
+        return settings
+    most = max(answer, min(fits.tokens, settings.get("context", fits.context) // 2))
+    limits = {"max_tokens": most, "thinking_tokens": max(most - answer, most // 2)}
+    return {**settings, "sampling": {**sampling, **limits}}
 
 
 def _qwen3(hidden: int, layers: int, heads: int, inner: int, tied: bool = True) -> dict[str, Any]:

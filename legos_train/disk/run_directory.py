@@ -50,7 +50,7 @@ class RunDirectory:
         self.path = path
         self.id = run_id or new_run_id()
         self._lock: IO[str] | None = None
-        self._made = False
+        self._made: list[Path] = []
 
     @property
     def started(self) -> bool:
@@ -83,7 +83,7 @@ class RunDirectory:
 
     def __enter__(self) -> RunDirectory:
         try:
-            self._made = not self.path.exists()
+            self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / ".lock", "w")
         except OSError as error:
@@ -133,7 +133,8 @@ class RunDirectory:
             with suppress(OSError):  # a run that never started leaves nothing; the first error says more
                 if fsops.names(self.path) == [".lock"]:
                     fsops.unlink(self.path / ".lock")
-                    self.path.rmdir()
+                    for folder in self._made:  # `runs` too, if it was made for this one and nobody else uses it
+                        folder.rmdir()
         if self._lock is not None:
             self._lock.close()
 

@@ -7,18 +7,19 @@ import math
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
 from legos_train.disk import as_json
-from legos_train.observe.dashboard_text import clock, memory, milliseconds, number, shown, sparkline
+from legos_train.observe.dashboard_tables import facts_table, grid, learners_table
+from legos_train.observe.dashboard_text import clock, number, shown, sparkline
 from legos_train.observe.eval_numbers import interval, results
 from legos_train.observe.verdict import measures
 
 Mode = Literal["auto", "rich", "plain", "json"]
-PACE, Z95 = 20, 1.96
-"""Number of last steps used for the time left; half a 95 % interval, in standard deviations."""
+PACE = 20
+"""Number of last steps used for the time left."""
 MOST_ROLES, LINE_ROLES = 10, 2
 NARROW = 76
 """Terminals with fewer columns get no sparklines."""
@@ -170,13 +171,15 @@ class Progress:
         parts: list[Any] = [self._bar(record, width), *(Text(alarm, style="bold red") for alarm in self._alarms)]
         roles = list((record.get("reward") or {}).items())
         wins = {**(record.get("win_rate") or {}), **(record.get("success_rate") or {})}
-        facts = self._facts(record, wide)
+        facts = facts_table(record, wide)
         measured = [(k.removeprefix("eval/"), v) for k, v in self._history.items() if k.startswith("eval/")]
         alarm_lines = sum(-(-len(alarm) // max(1, width - 4)) for alarm in self._alarms)
-        most = self._room(len(roles), len(measured), facts.row_count + alarm_lines)
+        learners = dict(record.get("learners") or {})
+        learners = learners if len(learners) > 1 else {}
+        most = self._room([len(roles), len(measured), len(learners)], facts.row_count + alarm_lines)
         if most[1] < len(measured):  # drop the weight average first if there is no room
             measured.sort(key=lambda item: item[0].endswith("_average"))
-        table = _grid("role", "reward", "wins", wide)
+        table = grid("role", "reward", "wins", wide)
         if wide:
             table.add_column("over the steps", no_wrap=True)
         for role, value in roles[: most[0]]:
@@ -185,34 +188,37 @@ class Progress:
         if len(roles) > most[0]:
             table.add_row(Text(f"and {len(roles) - most[0]} more", style="dim"))
         parts.append(table)
+        if learners:
+            parts += [Text(), learners_table(learners, most[2], wide)]
         if measured:
-            grid = _grid("measured", "first", "now", wide)
+            table = grid("measured", "first", "now", wide)
             if wide:
-                grid.add_column("", no_wrap=True, style="cyan")
+                table.add_column("", no_wrap=True, style="cyan")
             for name, values in measured[: most[1]]:
                 ends = self._ends.get(name) if wide else None
                 span = f" {ends[0]:.2f} to {ends[1]:.2f}" if ends and all(map(math.isfinite, ends)) else ""
                 now = Text.assemble((f"{values[-1]:.3f}", "bold"), (span, "dim"))
                 line = [Text(name), Text(f"{values[0]:.3f}"), now]
-                grid.add_row(*line, *([sparkline(values, 30)] if wide else []))
+                table.add_row(*line, *([sparkline(values, 30)] if wide else []))
             if len(measured) > most[1]:
-                grid.add_row(Text(f"and {len(measured) - most[1]} more", style="dim"))
-            parts += [Text(), grid]
+                table.add_row(Text(f"and {len(measured) - most[1]} more", style="dim"))
+            parts += [Text(), table]
         parts += [Text(), facts]
         return Panel(Group(*parts), title=Text(self.title), width=min(width, 100))  # same width at every step
 
-    def _room(self, roles: int, measured: int, others: int) -> list[int]:
-        """How many roles and measured numbers fit the terminal without cutting off the rest of the panel."""
-        most = [min(roles, MOST_ROLES), min(measured, MOST_ROLES)]
+    def _room(self, counts: Sequence[int], others: int) -> list[int]:
+        """How many roles, measured numbers and learners fit without cutting off the rest of the panel."""
+        most = [min(count, MOST_ROLES) for count in counts]
         if self.live is None:
             return most
-        lines = self.live.console.height - others - (8 if measured else 6)  # frame, bar, headings, gaps, the cursor
+        headings = 6 + 2 * sum(map(bool, counts[1:]))  # and the frame, the bar, gaps, the cursor
+        lines = self.live.console.height - others - headings
 
         def needed() -> int:
-            return sum(most) + (most[0] < roles) + (most[1] < measured)
+            return sum(most) + sum(few < count for few, count in zip(most, counts))
 
         while needed() > lines and max(most) > 1:
-            most[most[1] >= most[0]] -= 1
+            most[max(range(len(most)), key=lambda at: (most[at], at))] -= 1
         return most
 
     def _bar(self, record: Mapping[str, Any], width: int) -> Any:
@@ -225,49 +231,3 @@ class Progress:
         bar = ProgressBar(self.steps, step, width=max(6, min(40, width - 42)))
         row.add_row(Text(f"step {step}/{self.steps}", style="bold"), bar, f"left {self.left()}")
         return row
-
-    def _facts(self, record: Mapping[str, Any], wide: bool) -> Any:
-        """Two columns of name and number, or one in a narrow terminal."""
-        from rich.table import Table
-        from rich.text import Text
-
-        facts = [
-            ("invalid games", number(record, "invalid_rate", ".2%")),
-            ("speed", f"{number(record, 'tokens_per_second', ',.0f')} tok/s"),
-            ("entropy", f"{number(record, 'entropy', '.3f')} nats"),
-            ("step", f"{number(record, 'seconds', '.2f')} s"),
-            ("KL", f"{number(record, 'kl', '.3f')} nats"),
-            ("play, learn", f"{number(record, 'seconds_play', '.2f')} s, {number(record, 'seconds_learn', '.2f')} s"),
-            ("gradient", number(record, "grad_norm", ".3f")),
-            ("weight swap", milliseconds(record)),
-            (
-                "staleness",
-                f"{number(record, 'staleness_mean', '.1f')}, most {number(record, 'staleness_max', '.0f')}",
-            ),
-            ("memory", memory()),
-        ]
-        league = record.get("league") or {}
-        if league:
-            sigma = league.get("rating_sigma")
-            spread = f" ± {Z95 * sigma:.1f}" if isinstance(sigma, int | float) else ""
-            facts += [
-                ("league", f"{number(league, 'members', '.0f')} members, wins {number(league, 'win_rate', '.0%')}"),
-                ("rating", number(league, "rating", ".1f") + spread),
-            ]
-        grid = Table.grid(padding=(0, 2, 0, 0))
-        for k in range(0, len(facts), 2 if wide else 1):
-            shown_here = facts[k : k + (2 if wide else 1)]
-            cells = [cell for name, value in shown_here for cell in (Text(name, style="dim"), Text(value))]
-            grid.add_row(*cells)
-        return grid
-
-
-def _grid(name: str, left: str, right: str, wide: bool) -> Any:
-    """A table of names with two numbers."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column(name, overflow="ellipsis", no_wrap=True, max_width=30 if wide else 16)
-    table.add_column(left, justify="right")
-    table.add_column(right, justify="right")
-    return table

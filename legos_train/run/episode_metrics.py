@@ -79,6 +79,29 @@ def episode_metrics(
     }
 
 
+def learner_metrics(
+    episodes: Sequence[Episode], learners: Collection[str], success: Collection[str] = ()
+) -> dict[str, dict[str, float | None]]:
+    """By learner what the seats it played got: `reward`, the mean return of those that were scored, and `win_rate`, the
+    share of games won, a draw counting half, or in the envs of `success` the share of seats that succeeded.
+    """
+    rewards: dict[str, list[float]] = {name: [] for name in learners}
+    points: dict[str, list[float]] = {name: [] for name in learners}
+    for episode in episodes:
+        if filters.is_not_finite(episode):
+            continue
+        won = (_succeeded if episode.env_id in success else _won)(episode)
+        for agent, trajectory in episode.trajectories.items():
+            name = trajectory.info.get("learner")
+            if name not in rewards or "member" in trajectory.info:
+                continue
+            if "unscored" not in (episode.outcome, trajectory.info.get("ending")):
+                rewards[name].append(trajectory.total)
+            points[name] += [won[agent]] if agent in won else []
+    means = {name: {"reward": rewards[name], "win_rate": points[name]} for name in learners}
+    return {name: {key: float(np.mean(v)) if v else None for key, v in own.items()} for name, own in means.items()}
+
+
 def _share(count: int, of: int) -> float | None:
     return count / of if of else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from inference.loading import is_here
+from legos_envs.tasks.problems import DataSetUnavailable
 from legos_train.batch import Batch, BatchByLearner
 from legos_train.config import TrainConfig, sizes
 from legos_train.model import Learners, MLXBackend, tinker
@@ -27,6 +28,8 @@ SAMPLE, GROWTH = 16, 4
 """Episodes of the first measured step, and the growth factor of each following one."""
 CHANGED = 0.1
 """Relative change in episode length over the measured steps above which it is reported."""
+OF_SOURCE = ("source", "fields", "config", "split")
+"""Arguments of an env for reading a data set from the hub."""
 LONGEST = 30.0
 """Maximum seconds of a measured step; the needs of a larger batch are extrapolated from the last two."""
 
@@ -108,10 +111,31 @@ def estimate(config: TrainConfig) -> str:
         return f"weights, optimiser and sampling are at the service; here is {here}"
     known = sizes.shape_of(config.model)
     if known is not None and not is_here(config.model):
-        arena = arena_of(config)
-        make_credit(config, arena)
-        return needs(config, known)
+        config, note = _checked_without_hub(config)
+        return f"{note}{needs(config, known)}"
     return str(forecast(config))
+
+
+def _checked_without_hub(config: TrainConfig) -> tuple[TrainConfig, str]:
+    """The settings after creating envs and credit from them, with a readable note.
+
+    If a data set on the hub cannot be loaded, its envs use their own items: the shape does not depend on them.
+    """
+    try:
+        make_credit(config, arena_of(config))
+        return config, ""
+    except DataSetUnavailable as error:
+        entries = [entry.model_copy(update={"args": _own_items(entry.args)}) for entry in config.env]
+        own = config.model_copy(update={"env": tuple(entries), "env_args": _own_items(config.env_args)})
+        make_credit(own, arena_of(own))
+        return own, f"checked with the environment's own items instead: {error}\n"
+
+
+def _own_items(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of an env without those of a source on the hub."""
+    source = args.get("source")
+    hub = isinstance(source, str) and source.partition(":")[0] == "hf"
+    return {key: value for key, value in args.items() if not (hub and key in OF_SOURCE)}
 
 
 def forecast(config: TrainConfig, clock: Callable[[], float] = time.perf_counter) -> Forecast:

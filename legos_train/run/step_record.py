@@ -8,7 +8,7 @@ from typing import Any
 
 from legos_envs import Episode
 from legos_train.batch import Batch, BatchByLearner
-from legos_train.run.episode_metrics import episode_metrics
+from legos_train.run.episode_metrics import episode_metrics, learner_metrics
 from legos_train.run.parts import Parts
 from legos_train.run.replay import ReplayBatch
 
@@ -64,6 +64,9 @@ def step_record(
         "tokens_per_second": sampled / clock.generate if clock.generate > 1e-6 else 0.0,
         **clock.seconds(),
     }
+    if own := numbers.get("learners"):
+        got = learner_metrics(fresh.episodes, own, parts.measurer.own_scales)
+        record["learners"] = {name: {**got[name], **values} for name, values in own.items()}
     if decided is not None and decided.branches:
         record["branches"] = dict(decided.branches)
     if fresh.numbers:

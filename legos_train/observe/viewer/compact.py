@@ -11,7 +11,7 @@ from legos_train.observe.viewer.lines import TOLERANCE
 from legos_train.observe.viewer.log import LogLine
 
 Json = dict[str, Any]
-SAID_ELSEWHERE = ("role", "trainable", "player", "untrained")
+SAID_ELSEWHERE = ("role", "trainable", "player", "untrained", "learner")
 
 
 def compact(line: LogLine, run: int = 0) -> tuple[Json, Json]:
@@ -74,6 +74,7 @@ def _seat(trajectory: Json, data: Json, shared: Json) -> tuple[Json, Json]:
         "agent": agent,
         "role": trajectory.get("role", agent),
         "player": str(_of(data, "players", agent) or "?"),
+        "learner": str(info["learner"]) if info.get("learner") else None,
         "outcome": None if outcome is None else str(outcome),
         "return": _number(trajectory.get("carry", 0.0)) + sum(_number(turn["reward"]) for turn in turns),
         "trained": trained,

@@ -88,7 +88,7 @@ def _opening(console: Console, row: Json) -> None:
     for seat in row["seats"]:
         why = "trained" if seat["trained"] else f"not trained: {seat['why']}"
         trained = "" if "measured" in row else f", {why}"
-        console.print(clean(f"  {seat['agent']}: {seat['player']}{trained}"), markup=False)
+        console.print(clean(f"  {seat['agent']}: {_player(seat)}{trained}"), markup=False)
 
 
 def _turn(console: Console, row: Json, body: Json, at: int) -> None:
@@ -97,7 +97,7 @@ def _turn(console: Console, row: Json, body: Json, at: int) -> None:
     seat, number = body["order"][at]
     facts, turns = row["seats"][seat], body["seats"][seat]["turns"]
     turn = turns[number]
-    title = f"{at + 1}/{len(body['order'])} · {facts['agent']} ({facts['player']}), turn {number + 1} of {len(turns)}"
+    title = f"{at + 1}/{len(body['order'])} · {facts['agent']} ({_player(facts)}), turn {number + 1} of {len(turns)}"
     console.print()
     console.rule(Text(clean(title), style="bold"), align="left", style="dim")
     if turn["kept"]:
@@ -145,6 +145,11 @@ def _numbers(turn: Json) -> str:
     if turn.get("finish") not in (None, "stop"):
         parts.append(f"finish: {turn['finish']}")
     return clean(" · ".join(parts))
+
+
+def _player(seat: Json) -> str:
+    """Who sits there, and of several learners which: `policy, learner solver`."""
+    return seat["player"] + (f", learner {seat['learner']}" if seat["learner"] else "")
 
 
 def _number(value: Any) -> str:

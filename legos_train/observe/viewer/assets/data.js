@@ -48,6 +48,7 @@ const SEAT_FILTERS = {
   outcome: (seat) => seat.outcome ?? "",
   role: (seat) => seat.role,
   player: (seat) => seat.player,
+  learner: (seat) => seat.learner ?? "",
   trained: (seat) => (seat.trained ? "trained" : `not: ${seat.why}`),
 };
 const ROW_FILTERS = { run: (row) => String(row.run), env: (row) => row.env, step: (row) => String(row.step) };

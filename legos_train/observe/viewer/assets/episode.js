@@ -38,15 +38,16 @@ function versions(seat) {
 }
 
 function seatsTable(view, seats) {
-  const heads = ["agent", "role", "player", "outcome", "return", "credit", "by turn", "weights", "trained"];
+  const heads = ["agent", "role", "learner", "player", "outcome", "return", "credit", "by turn", "weights", "trained"];
   const skipped = view.row.measured ? new Set(["credit", "trained"]) : new Set(); // nothing is learned in an evaluation
+  if (!view.row.seats.some((seat) => seat.learner)) skipped.add("learner");
   const lines = seats.map((index) => {
     const facts = view.row.seats[index];
     const seat = view.episode.seats[index];
     const alone = view.seat === index;
     const name = el("button", { type: "button", "aria-pressed": String(alone), title: alone ? "Show all seats again" : "Show only what this seat saw", onclick: () => goTo(view.index, null, alone ? null : index) }, visible(facts.agent.split("/").pop()));
     const carry = finite(seat.carry) && seat.carry !== 0 ? el("span", { class: "soft" }, ` (${signed(seat.carry)} without a turn)`) : null;
-    const cells = [el("td", {}, name), el("td", {}, visible(facts.role)), el("td", {}, visible(facts.player)), el("td", {}, outcomeChip(facts.outcome)), el("td", {}, amount(facts.return), carry), ...credit(view, index), el("td", {}, versions(seat)), el("td", {}, chip(trainedText(facts), facts.trained ? "good" : ""))];
+    const cells = [el("td", {}, name), el("td", {}, visible(facts.role)), el("td", {}, visible(facts.learner ?? "\u2013")), el("td", {}, visible(facts.player)), el("td", {}, outcomeChip(facts.outcome)), el("td", {}, amount(facts.return), carry), ...credit(view, index), el("td", {}, versions(seat)), el("td", {}, chip(trainedText(facts), facts.trained ? "good" : ""))];
     return el("tr", {}, ...cells.filter((_, at) => !skipped.has(heads[at])));
   });
   return el("div", { class: "scroll" }, el("table", { class: "seats" }, el("thead", {}, el("tr", {}, ...heads.filter((head) => !skipped.has(head)).map((head) => el("th", { scope: "col" }, head)))), el("tbody", {}, ...lines)));

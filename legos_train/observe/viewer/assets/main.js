@@ -80,7 +80,7 @@ function lostGames() {
   const seats = rows.flatMap((row) => row.seats);
   const some = (test) => seats.some(test) && !seats.every(test);
   const player = some((seat) => measured.has(seat.player)) ? MEASURED : some((seat) => seat.player === "policy") ? "policy" : "";
-  filter({ text: "", run: "", env: "", role: "", step: "", trained: "", outcome: LOST_FILTER, player, sort: "worst" }, true);
+  filter({ text: "", run: "", env: "", role: "", learner: "", step: "", trained: "", outcome: LOST_FILTER, player, sort: "worst" }, true);
   document.body.classList.remove("has-open");
   byId("list").querySelector(".open")?.focus();
 }
