@@ -189,7 +189,7 @@ def settings(options: argparse.Namespace, rest: Sequence[str] = ()) -> dict[str,
 
 
 def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each flag with the word behind it, as tyro reads them; underscores are dashes."""
+    """Each flag with the argument after it, as tyro reads them; underscores count as dashes."""
     for word, following in zip(words, [*words[1:], ""]):
         flag, sign, value = word.partition("=")
         yield flag.replace("_", "-"), value if sign else following

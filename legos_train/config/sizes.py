@@ -65,7 +65,7 @@ class Size(NamedTuple):
 
 
 def with_thoughts(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a preset with room for thoughts: what its size allows for an action, less what it needs to answer.
+    """Settings of a preset with room for thoughts: its size's limit for an action, minus the tokens for the answer.
 
     An action has at most the tokens of the size, and half the context, which must hold the prompt too. Settings of
     models that are no size are returned as they are.

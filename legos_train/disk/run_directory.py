@@ -133,7 +133,7 @@ class RunDirectory:
             with suppress(OSError):  # a run that never started leaves nothing; the first error says more
                 if fsops.names(self.path) == [".lock"]:
                     fsops.unlink(self.path / ".lock")
-                    for folder in self._made:  # `runs` too, if it was made for this one and nobody else uses it
+                    for folder in self._made:  # including `runs` if created for this run and otherwise unused
                         folder.rmdir()
         if self._lock is not None:
             self._lock.close()
