@@ -82,8 +82,8 @@ def episode_metrics(
 def learner_metrics(
     episodes: Sequence[Episode], learners: Collection[str], success: Collection[str] = ()
 ) -> dict[str, dict[str, float | None]]:
-    """For each learner, the results of its seats: `reward`, the mean return of those that were scored, and `win_rate`, the
-    share of games won, a draw counting half, or in the envs of `success` the share of seats that succeeded.
+    """For each learner, the results of its seats: `reward`, the mean return of those that were scored, and `win_rate`,
+    the share of games won, a draw counting half, or in the envs of `success` the share of seats that succeeded.
     """
     rewards: dict[str, list[float]] = {name: [] for name in learners}
     points: dict[str, list[float]] = {name: [] for name in learners}
