@@ -67,7 +67,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "half of a pair": (halve, "has no partner"),
     "another model's names": (rename, "the model has no linear layer"),
     "another leaf": (mislabel, "lora_a and lora_b"),
-    "nothing": (dict.clear, "has no tensors"),
+    "nothing": (dict.clear, "holds no tensors"),
     "whole numbers": (whole_numbers, "I32"),
 }
 
