@@ -116,7 +116,7 @@ def test_other_env_arguments_than_in_training_are_told(run_dir: Path, capsys: py
         ("optimall", r"Did you mean 'optimal'\? Accepted: random"),
         ("scripted:nobody", "Accepted: 'random', 'optimal', 'human', 'scripted:first'"),
         ("localhost:8000#m", "Did you mean http://localhost:8000#m"),
-        ("{run}nd", "beside it there are: .*kuhn"),
+        ("{run}nd", "that folder has: .*kuhn"),
         ("runs/nowhere", "no run 'runs/nowhere': there is no such directory"),
         ("./nowhere", "Accepted: random"),
         ("tiny+nowhere", "no adapter in 'nowhere'"),

@@ -85,7 +85,7 @@ def test_errors_say_what_to_do(tmp_path: Path, line: dict[str, Any], capsys: pyt
 
     assert "does not exist. Runs are kept below runs/" in told(str(tmp_path / "nowhere"))
     write_log(tmp_path / "runs/one", [line])
-    assert "is a file; give the folder" in told(str(tmp_path / "runs/one" / LOG))
+    assert "is a file; give its folder" in told(str(tmp_path / "runs/one" / LOG))
     assert f"There is one in {tmp_path / 'runs/one'}." in told(str(tmp_path / "runs"), "--terminal")
     assert "`legos train` writes it" in told(str(tmp_path), "--terminal")
     write_log(tmp_path / "empty", [])
