@@ -346,7 +346,7 @@ def test_a_run_that_was_stopped_names_what_can_be_played_and_how_it_goes_on(tmp_
     (tmp_path / "checkpoints" / "step_3").mkdir(parents=True)
     (tmp_path / "checkpoints" / "step_3" / "adapter.safetensors").touch()
     for word in (str(tmp_path), f"{tmp_path}@best", f"{tmp_path}@step_9"):
-        with pytest.raises(PolicyError, match=r"there are .*@step_3; `legos train --resume") as caught:
+        with pytest.raises(PolicyError, match=r"available: .*@step_3; `legos train --resume") as caught:
             locate(word)
         assert f"{tmp_path}@last" not in str(caught.value), "names what is not there"
     assert locate(f"{tmp_path}@step_3") == ("tiny", tmp_path / "checkpoints" / "step_3")
