@@ -24,7 +24,7 @@ SELF = "self"
 
 @dataclass(slots=True)
 class Course:
-    """An env as it is evaluated.
+    """An env to evaluate.
 
     Attributes:
         slot: the env and its seats.
