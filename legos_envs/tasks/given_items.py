@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,12 @@ def given_items(
     optional: Collection[str] = (),
     values: Collection[str] = (),
     key: Callable[[Any], str] | None = None,
+    built_in: Collection[str] = (),
 ) -> tuple[Any, ...] | None:
     """The items that `open_rows` reads from a source; None without a source. The arguments are those of `open_rows`.
 
-    An unchanged file is read only once, as is a data set; `make` is a module-level function that is always used with
-    the same `key`.
+    An unchanged file is read only once, as is a data set; `make` is a module-level function, or a `functools.partial`
+    of one, and is always used with the same `key`.
 
     Raises:
         ValueError: the split is unknown, or arguments for a source are given without one.
@@ -54,7 +56,9 @@ def given_items(
     if isinstance(source, str | Path):
         file = Path(source)
         state = (file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else None
-        name = repr((str(source), state, names, fields, split, config, bad_rows, make.__module__, make.__qualname__))
+        function, *given = (make.func, make.args, make.keywords) if isinstance(make, partial) else (make,)
+        made_by = (function.__module__, function.__qualname__, *given)
+        name = repr((str(source), state, names, fields, split, config, bad_rows, made_by))
     if name is None or name not in _opened:
         items = open_rows(
             source,
@@ -67,6 +71,7 @@ def given_items(
             config=config,
             bad_rows=bad_rows,
             key=key,
+            built_in=built_in,
         )
         if name is None:
             return items

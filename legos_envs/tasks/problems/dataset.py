@@ -196,9 +196,11 @@ class ProblemEnv(TextEnv):
         *,
         question: str = "question",
         answer: str | None = "answer",
+        fields: Mapping[str, str] | None = None,
         answer_pattern: str | None = None,
         config: str | None = None,
         split: str | None = None,
+        bad_rows: str = "refuse",
         level: int | None = None,
         size: int = 10_000,
         order: str = "seed",
@@ -210,9 +212,11 @@ class ProblemEnv(TextEnv):
             source,
             question=question,
             answer=answer,
+            fields=fields,
             answer_pattern=answer_pattern,
             config=config,
             split=split,
+            bad_rows=bad_rows,
             level=level,
             size=size,
         )
@@ -238,11 +242,13 @@ class Dataset(ProblemEnv):
         source: `"words"`; a `.jsonl`, `.json` or `.parquet` file; `"hf:NAME"`; or a sequence of mappings.
         question: name of the field with the question.
         answer: name of the field with the true answer.
+        fields: both names at once, as in the other tasks: `{"question": "problem", "answer": "solution"}`.
         answer_pattern: marker in that field after which the answer begins, such as `"####"`.
         config: configuration of a Hugging Face data set, which is loaded when the env is created.
         split: for a Hugging Face data set, its own split, `"train"` by default. Otherwise `"train"`, `"test"` or
             `"all"`: a fifth of the problems, by a hash of the question, is for testing. By default `"words"` uses
             training problems, and a file or sequence all of its problems.
+        bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
         level: level of `"words"`: 0 (one step, small numbers), 1 (one step) to 3; None for all but 0.
         size: number of problems of `"words"`.
         order: `"seed"` (seeds 0 to N-1 take each of N problems once, shuffled), `"sequential"` or `"random"`.
