@@ -22,9 +22,10 @@ from benchmarks.wire import Connection, Live, head
 from inference import adapter_files, tensors
 from inference.remembered import Remembered, footprint
 from inference.server import answers, bodies
-from inference.server.guard import Guard, Limits
+from inference.server.guard import Guard
 from inference.server.metrics import Metrics
 from inference.server.protocol import ChatRequest, CompletionRequest
+from inference.server.settings import Limits
 from inference.text.encoding import TextEncoder
 from inference.types import AdapterError
 
