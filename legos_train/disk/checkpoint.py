@@ -19,8 +19,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import mlx.core as mx
-
 from inference import tensors
 from legos_train.disk import checkpoint_files, fsops
 from legos_train.disk.checkpoint_files import MANIFEST, Damaged, set_aside, steps, sweep
@@ -36,7 +34,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 class LoadedCheckpoint(NamedTuple):
     """What a checkpoint holds."""
 
-    arrays: dict[str, dict[str, mx.array]]
+    arrays: dict[str, dict[str, Any]]
     """By group, by name."""
     state: dict[str, Any]
     files: dict[str, bytes]
@@ -47,7 +45,7 @@ class LoadedCheckpoint(NamedTuple):
 def save(
     root: Path,
     step: int,
-    arrays: Mapping[str, Mapping[str, mx.array]],
+    arrays: Mapping[str, Mapping[str, Any]],
     state: Mapping[str, Any],
     keep: int,
     *,
@@ -99,7 +97,7 @@ def save(
 
 
 def _contents(
-    arrays: Mapping[str, Mapping[str, mx.array]], state: Mapping[str, Any], files: Mapping[str, bytes]
+    arrays: Mapping[str, Mapping[str, Any]], state: Mapping[str, Any], files: Mapping[str, bytes]
 ) -> Iterator[tuple[str, bytes, str]]:
     """File name, content and crash point. Names and state are checked before the first is made."""
     for name in [*arrays, *files]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from inference import Engine
-from legos_envs.table import keyed_generator
 from legos_train.arena import Arena, actor_of, make_sampler
 from legos_train.config import TrainConfig
 from legos_train.credit import CreditAssigner, PerEnv, PerLearner, PerRole
@@ -13,7 +13,7 @@ from legos_train.disk import new_run_id
 from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer, courses_of, followed
 from legos_train.league import League, sides_of
-from legos_train.model import Learner, Learners, MLXBackend, TrainerBackend, World
+from legos_train.model import Learner, Learners, TrainerBackend, World
 from legos_train.players import Actor, RemoteEngine, actors
 from legos_train.rollout import Generator, LocalGenerator
 from legos_train.run.branches import Branches
@@ -35,7 +35,7 @@ def build(
     arena: Arena | None = None,
     world: World | None = None,
     *,
-    backend: TrainerBackend | None = None,
+    backend: TrainerBackend | Mapping[str, TrainerBackend] | None = None,
     fresh: bool = True,
     run_id: str | None = None,
 ) -> Parts:
@@ -45,7 +45,7 @@ def build(
         config: the run.
         arena: the user's, or one made from the config.
         world: all ranks, when there are several.
-        backend: holds the weights; by default MLX in this process.
+        backend: holds the weights, or with several learners one of each by name; by default MLX in this process.
         fresh: off where a checkpoint will be loaded: runs that this one began from are not looked for again.
         run_id: the id of the run's directory; by default a new one.
 
@@ -54,8 +54,8 @@ def build(
     """
     if world is not None and config.asynchronous.enabled:
         raise ConfigError("asynchronous.enabled must be off with several ranks: each of them plays and trains")
-    if config.learner and (world is not None or backend is not None):
-        raise ConfigError("several learners are trained by one process, on the backend that they make themselves")
+    if config.learner and world is not None:
+        raise ConfigError("several learners are trained by one process; start it without other ranks")
     if world is not None and config.loss.token_loss.all_actions:
         raise ConfigError(f"loss.name = {config.loss.name!r} has nothing to share between ranks; use one process")
     arena = arena_of(config, arena)
@@ -140,18 +140,10 @@ def build(
 
 
 def learner_of(config: TrainConfig, place: Place) -> Learner | Learners:
-    """The learner of the run, or several of them over one base model.
-
-    The first of several begins with the weights that it would have alone, the others with weights of their own.
-    """
-    if place.backend is not None:
-        return Learner(place.backend, config)
-    members: dict[str, Learner] = {}
-    for name, own in config.learners.items():
-        seed = int(keyed_generator(config.seed, f"learner {name}").integers(2**31)) if members else config.seed
-        seeded = own.model_copy(update={"seed": seed})
-        members[name] = Learner(MLXBackend(place.base, seeded), own)
-    return Learners(members)
+    """The learner of the run, or several of them over one base model."""
+    if isinstance(place.backend, Mapping):
+        return Learners({name: Learner(place.backend[name], own) for name, own in config.learners.items()})
+    return Learner(place.backend, config)
 
 
 def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:

@@ -55,6 +55,19 @@ def test_one_learner_is_a_run_without_the_table_bit_for_bit(tmp_path: Path) -> N
         assert {"all"} == set(row.pop("learners")) and row == plain
 
 
+def test_backends_are_given_by_the_name_of_their_learner() -> None:
+    config = small(learner=BOTH)
+    own = {name: MLXBackend(load("tiny")[0], settings) for name, settings in config.learners.items()}
+    parts = build(config, backend=own)
+    assert isinstance(parts.learner, Learners) and [one.backend for one in parts.learner.members.values()] == [
+        *own.values()
+    ]
+    parts.close()
+    for given, settings in ((own["first"], config), ({"first": own["first"]}, config), (own, small())):
+        with pytest.raises(ConfigError, match="one backend for each learner"):
+            build(settings, backend=given)
+
+
 def test_each_learns_what_it_would_alone_from_the_same_turns(kuhn: Trainer) -> None:
     record, learners = kuhn.step(), kuhn.learner
     assert isinstance(learners, Learners) and isinstance(kuhn.batch, BatchByLearner) and kuhn.last is not None
