@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning_tasks import TASKS, Task
+from benchmarks.learning_tasks import TASKS, Task, training
 from legos_train.observe import eval_numbers, verdict
 from legos_train.observe.report.svg import Figure, Line, line_chart, standalone
 
@@ -47,6 +47,8 @@ SelfDistillation were chosen on seed 9, except for the number of steps and the f
 runs on the seeds of the table that ended at 93 to 96 % of the best scripted player. SimpleNegotiation's steps were
 raised after 96 of them on the seeds of the table. Dataset and GSM8K share their generated problems at `level=0`, which
 is why their rows are much alike.
+Rows marked *(other flags)* were measured with earlier settings than those that the command uses now, or with settings
+that were not recorded.
 """
 REASONS = """## What holds the others back
 
@@ -66,6 +68,8 @@ REASONS = """## What holds the others back
 """
 COLUMNS = ("environment", "number", "seed", "before", "after", "gain", "best scripted", "reached", "roles", "items")
 COLUMNS += ("illegal", "CPU s")
+OTHER = "(other flags)"
+"""Marks a row whose cell does not say that the flags of training were those of `TASKS`."""
 ENDS = 5
 REACHED = 0.95
 """The share of the way from the base to the best scripted player from which on an id has reached it."""
@@ -78,11 +82,15 @@ def cells(folder: Path, file: Path) -> list[dict[str, Any]]:
     meanwhile.
     """
     rows = json.loads(file.read_text()) if file.exists() else []
+    for row in rows:  # of a task whose settings are others now
+        if row["flags"] and row["flags"] != " ".join(training(row["id"], TASKS[row["id"]])):
+            row["flags"] = None
     found = {(row["id"], row["seed"]): row for row in rows}
     for cell in sorted(folder.glob("*-v0-*.json")):
         row = json.loads(cell.read_text())
         run, task = folder / f"{row['id']}-{row['seed']}", TASKS[row["id"]]
         row |= {"roles": roles(run, task), "args": task.fixed, "curve": curve(run)}
+        row.setdefault("flags", None)
         found[row["id"], row["seed"]] = row
     return [found[key] for key in sorted(found)]
 
@@ -93,7 +101,8 @@ def roles(run: Path, task: Task) -> dict[str, list[float]]:
         return {}
     steps = [json.loads(line)["reward"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     ends = steps[:ENDS], steps[-ENDS:]
-    names = sorted({name for step in steps for name in step} - {(task.seat or "").partition("=")[0]})
+    fixed = {role.partition("=")[0] for role in task.roles}
+    names = sorted({name for step in steps for name in step} - fixed)
     found = {name: [[step[name] for step in end if name in step] for end in ends] for name in names}
     return {name: [sum(end) / len(end) for end in both] for name, both in found.items() if all(both)}
 
@@ -125,8 +134,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             gain = f"{row['gain']:+.3f} ({row['gain_ci95'][0]:+.3f} to {row['gain_ci95'][1]:+.3f})"
         shown = ", ".join(f"{name} {first:.2f} to {last:.2f}" for name, (first, last) in row["roles"].items())
         illegal = "" if row["illegal"] is None else f"{row['illegal']:.1%}"
+        other = () if row["flags"] else (OTHER,)
         lines.append(
-            f"| {' '.join((row['id'], *row['args']))} | {number(row)} | {row['seed']} | "
+            f"| {' '.join((row['id'], *row['args'], *other))} | {number(row)} | {row['seed']} | "
             f"{row['before']:.3f} | "
             f"{row['after']:.3f} | {gain} | {row['best']:.3f} | {reached(row):.0%} | {shown} | "
             f"{'held out' if TASKS[row['id']].items else ''} | "

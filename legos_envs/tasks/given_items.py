@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,12 @@ def given_items(
     optional: Collection[str] = (),
     values: Collection[str] = (),
     key: Callable[[Any], str] | None = None,
+    built_in: Collection[str] = (),
 ) -> tuple[Any, ...] | None:
     """What `open_rows` makes of a source; None without one. The arguments are those of `open_rows`.
 
-    A file is read once while it is unchanged, a data set once; `make`, a function of a module, goes with one `key`.
+    A file is read once while it is unchanged, a data set once; `make` is a function of a module, or a
+    `functools.partial` of one, and goes with one `key`.
 
     Raises:
         ValueError: the split is unknown, or arguments for a source are given without one.
@@ -53,7 +56,9 @@ def given_items(
     if isinstance(source, str | Path):
         file = Path(source)
         state = (file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else None
-        name = repr((str(source), state, names, fields, split, config, bad_rows, make.__module__, make.__qualname__))
+        function, *given = (make.func, make.args, make.keywords) if isinstance(make, partial) else (make,)
+        made_by = (function.__module__, function.__qualname__, *given)
+        name = repr((str(source), state, names, fields, split, config, bad_rows, made_by))
     if name is None or name not in _opened:
         items = open_rows(
             source,
@@ -66,6 +71,7 @@ def given_items(
             config=config,
             bad_rows=bad_rows,
             key=key,
+            built_in=built_in,
         )
         if name is None:
             return items

@@ -5,10 +5,14 @@ Rows are read when they are asked for. An error names the file and the line.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import socket
+import urllib.parse
+import urllib.request
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +20,10 @@ from legos_envs import arguments
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 HUB = "hf:"
+
+
+class DataSetUnavailable(RuntimeError):
+    """A Hugging Face data set cannot be loaded; the message says why and what to do."""
 
 
 class RawRows(NamedTuple):
@@ -47,7 +55,7 @@ def raw_rows(
         FileNotFoundError: there is no such file.
         ValueError: the source is of no known kind or has no rows.
         ImportError: a package is missing; the message says which.
-        RuntimeError: a Hugging Face data set cannot be loaded.
+        DataSetUnavailable: a Hugging Face data set cannot be loaded.
     """
     rows: Any
     if isinstance(source, str) and source.startswith(HUB):
@@ -184,9 +192,37 @@ def _hub(name: str, config: str | None, split: str) -> Any:
         needed = f"needs Hugging Face datasets: {arguments.install('datasets')}"
         raise ImportError(f'source "hf:{name}" {needed}') from error
     try:
-        return datasets.load_dataset(name, config, split=split)
+        with _without_retries():
+            return datasets.load_dataset(name, config, split=split)
     except Exception as error:
-        raise RuntimeError(
+        raise DataSetUnavailable(
             f"cannot load the data set {name!r} (config {config!r}, split {split!r}): {type(error).__name__}: {error}. "
             "Without network, load it once where there is one, or give a local file: source='path/to/test.jsonl'"
         ) from error
+
+
+@contextlib.contextmanager
+def _without_retries() -> Iterator[None]:
+    """Where the hub's name cannot be resolved, only its cache is asked: the hub's library retries for half a minute."""
+    from datasets import config
+    from huggingface_hub import constants
+
+    host = urllib.parse.urlsplit(constants.ENDPOINT).hostname or ""
+    if urllib.request.getproxies() or _resolved(host):
+        yield
+        return
+    before = [(module, module.HF_HUB_OFFLINE) for module in (config, constants)]
+    try:
+        for module, _ in before:
+            module.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
+        yield
+    finally:
+        for module, value in before:
+            module.HF_HUB_OFFLINE = value  # type: ignore[attr-defined]
+
+
+def _resolved(host: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(host, 443))
+    except OSError:
+        return False

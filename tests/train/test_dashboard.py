@@ -16,9 +16,9 @@ from rich.console import Console
 
 from legos_envs import Episode
 from legos_envs.records import Trajectory, Turn
-from legos_train.observe import Progress, dashboard
-from legos_train.observe.dashboard import clock, memory, settled
-from legos_train.observe.dashboard_text import sparkline
+from legos_train.observe import Progress, dashboard_text
+from legos_train.observe.dashboard import clock, settled
+from legos_train.observe.dashboard_text import memory, sparkline
 from legos_train.run.episode_metrics import episode_metrics, standard_error
 
 
@@ -66,6 +66,19 @@ def test_the_dashboard_has_what_is_asked_of_it() -> None:
     assert " player_1 -0.500 - " in " ".join(text.split()), "a role without a win rate has none"
 
 
+def test_held_out_envs_have_lines_of_their_own_under_their_names() -> None:
+    progress = Progress("a run", 10, mode="rich")
+    progress.before({"nash_conv": 0.9, "math/accuracy": 0.125, "Nim-v0/vs_random": -0.25})
+    measured = {"nash_conv": 0.4, "math/accuracy": 0.5, "math/accuracy_low": 0.31, "math/accuracy_high": 0.69}
+    last = record(1, eval={**measured, "Nim-v0/vs_random": 0.75})
+    progress._remember(last)
+    lines = [" ".join(line.split()) for line in drawn(progress, last, 100)]
+    assert any("math/accuracy 0.125 0.500 0.31 to 0.69" in line for line in lines), lines
+    assert any("Nim-v0/vs_random -0.250 0.750" in line for line in lines), lines
+    assert any("nash_conv 0.900 0.400" in line for line in lines), lines
+    assert not any("accuracy_low" in line for line in lines)
+
+
 @pytest.mark.parametrize("width", [20, 40, 60, 75, 76, 120, 300])
 def test_it_fits_terminals_of_any_width(width: int) -> None:
     """Several envs, long names, many roles; no line is longer than the terminal."""
@@ -94,6 +107,27 @@ def test_it_fits_the_terminals_height(width: int, height: int) -> None:
         text = "\n".join("".join(piece.text for piece in line) for line in lines)
     assert len(lines) < height and "memory" in text and "rating" in text
     assert "more" in text and "nan" in text and "Env-v0/nash_conv " in text
+
+
+def test_several_learners_have_a_row_each() -> None:
+    own = {"kl": 0.02, "entropy": 0.5, "grad_norm": 0.3, "updates": 4}
+    learners = {"solver": {"reward": 0.25, "win_rate": 0.625, **own}, "[b]proposer": {"reward": None, "updates": 0}}
+    wide = " ".join(shown([record(1, learners=learners)]).split())
+    assert "learner reward wins KL entropy gradient updates" in wide
+    assert "solver +0.250 62% 0.020 0.500 0.300 4" in wide and "[b]proposer - - - - - 0" in wide
+    narrow = shown([record(1, learners=learners)], 40)
+    assert "solver" in narrow and "updates" not in narrow
+    assert "learner" not in shown([record(1, learners={"all": own})]), "one learner is the run"
+
+
+def test_many_learners_fit_the_terminals_height() -> None:
+    console = Console(width=80, height=24, file=io.StringIO(), force_terminal=True)
+    last = record(1, learners={f"learner_{k}": {"reward": 0.1} for k in range(12)}, eval={"nash_conv": 0.5})
+    with Progress("a run", 3, console=console) as progress:
+        progress._remember(last)
+        lines = console.render_lines(progress.panel(last))
+    text = "\n".join("".join(piece.text for piece in line) for line in lines)
+    assert len(lines) < 24 and "memory" in text and "learner_0" in text and "more" in text
 
 
 def test_records_of_other_kinds_of_steps() -> None:
@@ -204,7 +238,7 @@ def test_sparklines() -> None:
 
 def test_memory_is_a_number_of_mebibytes() -> None:
     size = float(memory().split()[0].replace(",", ""))
-    assert 10 < size < 10_000 and dashboard.memory().endswith(("MiB", "MiB at most"))
+    assert 10 < size < 10_000 and dashboard_text.memory().endswith(("MiB", "MiB at most"))
 
 
 def episode(returns: dict[str, float], group: str | None = None, **info: dict[str, Any]) -> Episode:

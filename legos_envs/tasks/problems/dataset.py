@@ -197,9 +197,11 @@ class ProblemEnv(TextEnv):
         *,
         question: str = "question",
         answer: str | None = "answer",
+        fields: Mapping[str, str] | None = None,
         answer_pattern: str | None = None,
         config: str | None = None,
         split: str | None = None,
+        bad_rows: str = "refuse",
         level: int | None = None,
         size: int = 10_000,
         order: str = "seed",
@@ -211,9 +213,11 @@ class ProblemEnv(TextEnv):
             source,
             question=question,
             answer=answer,
+            fields=fields,
             answer_pattern=answer_pattern,
             config=config,
             split=split,
+            bad_rows=bad_rows,
             level=level,
             size=size,
         )
@@ -239,11 +243,13 @@ class Dataset(ProblemEnv):
         source: `"words"`; a `.jsonl`, `.json` or `.parquet` file; `"hf:NAME"`; or a sequence of mappings.
         question: the field with the question.
         answer: the field with the true answer.
+        fields: both at once, as the other tasks take them: `{"question": "problem", "answer": "solution"}`.
         answer_pattern: what the answer stands behind in its field, such as `"####"`.
         config: of a Hugging Face data set, which is loaded when the env is made.
         split: of a Hugging Face data set, `"train"` by default. Else `"train"`, `"test"` or `"all"`: a fifth of the
             problems, by a hash of the question, is for testing. By default `"words"` draws training problems and a file
             or sequence all of its problems.
+        bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
         level: of `"words"`: 0 (one step, small numbers), 1 (one step) to 3; None for all but 0.
         size: of `"words"`: how many problems.
         order: `"seed"` (seeds 0 to N-1 take each of N problems once, shuffled), `"sequential"` or `"random"`.

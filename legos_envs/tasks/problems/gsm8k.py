@@ -61,8 +61,8 @@ class GSM8K(Dataset):
             "legos-selfplay[datasets]"` and, once, the network) or the path of a file with GSM8K's fields: `question`,
             and `answer` with the result behind `####`.
         split: `"train"` (the default) or `"test"`, for `"hf"`. For generated problems and files as for `Dataset`.
-        **kwargs: `level`, `size` (of the generated problems), `order`, `prompt`, `weights`, `rubric` and `max_chars` as
-            for `Dataset`.
+        **kwargs: `fields` and `bad_rows` (of files), `level` and `size` (of the generated problems), `order`, `prompt`,
+            `weights`, `rubric` and `max_chars` as for `Dataset`.
     """
 
     name = "GSM8K-v0"

@@ -7,7 +7,7 @@ every problem; in `"free"` the proposer's own answer is the key, if those who an
 | seats | `proposer_0`; `problem_0/solver_0` to `problem_0/solver_3` |
 | horizon | 5 turns: the proposer, then four solvers at once; in `"free"` two more |
 | sum of rewards | general-sum, from -4 to 4 |
-| sample action | `"Problem: 3 * (4 + 5)\nAnswer: 27" if agent == "proposer_0" else "Answer: 27"` |
+| sample action | `"Problem: 3 * (2 + 7)\nAnswer: 27" if agent == "proposer_0" else "Answer: 27"` |
 
 ## What each seat is told
 
@@ -41,8 +41,8 @@ A solver writes any text; its answer is read as in `Dataset-v0` (`\boxed{}`, `##
   (`"variance"`). Between 0 and 1.
 - A problem earns its proposer 0, and no solver is asked, when its stated answer is wrong (`"wrong_answer"`,
   arithmetic), when it has no operation (`"trivial"`, arithmetic), when it contains its answer, if need be as another
-  spelling of the number (`"leaked"`, free), or when it is in `seen` or another proposer of the episode wrote it too
-  (`"duplicate"`), or when it is not of the split (`"off_split"`).
+  spelling of the number (`"leaked"`, free), or when it is in `seen`, is the example in the proposer's prompt, or another
+  proposer of the episode wrote it too (`"duplicate"`), or when it is not of the split (`"off_split"`).
 - In `"free"` nobody knows whether a key is right. So a problem counts only when each checker gives the key too, and no
   other answer of the solvers is as frequent as the key. Otherwise (`"disputed"`) its proposer earns 0, and so do those
   who answered, with `info["trainable"]` False. A wrong key, or a question that can only be guessed ("Did its face point
@@ -74,15 +74,18 @@ Proposers: `optimal` writes a correct problem, `liar` a wrong answer. Solvers: `
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
-| `*=scripted:coin proposer=scripted:optimal` | `proposer 0.625, solver 0.5` | | `0, echo 1, learned 1, again 1, longest 1` |
+| `*=scripted:coin proposer=scripted:optimal` | `proposer 0.625, solver 0.5` | | `0, learned 1, again 1, longest 1` |
 | `proposer=scripted:optimal solver=scripted:coin` | `proposer 0.75, solver 0.5` | `proposer_reward="variance"` |
 | `*=scripted:optimal` | `proposer 0, solver 1` | `domain="free"` | `proposer 0, solver 0, together 0.86` |
 | `proposer=scripted:liar solver=scripted:optimal` | `proposer 0, solver 0` | |
 
 With k of 4 solvers right by chance, the first row is (4 * 0.5 + 6 * 1 + 4 * 0.5) / 16, the second
-(4 * 0.75 + 6 * 1 + 4 * 0.75) / 16. A proposer that writes one good problem again and again, such as the example in its
-prompt, is paid for it each time unless it is in `seen`; hence the floors of 1. In words, seats that all say the same
-earn the solvers 1 and the proposer nothing.
+(4 * 0.75 + 6 * 1 + 4 * 0.75) / 16. A proposer that writes one good problem again and again is paid for it each
+time unless it is in `seen`; hence the floors of 1.
+
+An open limit: in words nobody but the seats themselves knows the answer. Seats that all say the same earn the solvers
+and checkers 1 each and the proposer nothing, 6 of 7 together, whatever they say. With true answers at hand, use
+`domain="arithmetic"`, or `Dataset-v0` with your own rows.
 
 ## Source
 
@@ -112,16 +115,18 @@ from legos_envs.text_env import TextEnv
 REWARDS: dict[str, Callable[[float], float]] = {"goldilocks": proposals.goldilocks, "variance": proposals.variance}
 FIELDS = ("Problem", "Answer")
 FORM = "{need} You are paid most when about half of the solvers get it right.\nEnd with two lines:\n{example}"
+EXAMPLES = {
+    "arithmetic": "3 * (4 + 5)",
+    "free": "Ana has 3 bags with 9 shells each. How many shells has she?",
+}
+"""The problem in the proposer's prompt, whose answer is 27; who writes it again has written a duplicate."""
+NEEDS = {
+    "arithmetic": "Write an arithmetic problem for other solvers, with whole numbers, + - * / and parentheses.",
+    "free": "Write a problem in words for other solvers, with one short answer that can be checked. "
+    "Do not state the answer in the problem.",
+}
 ASKED = {
-    "arithmetic": FORM.format(
-        need="Write an arithmetic problem for other solvers, with whole numbers, + - * / and parentheses.",
-        example="Problem: 3 * (4 + 5)\nAnswer: 27",
-    ),
-    "free": FORM.format(
-        need="Write a problem in words for other solvers, with one short answer that can be checked. "
-        "Do not state the answer in the problem.",
-        example="Problem: Ana has 3 bags with 9 shells each. How many shells has she?\nAnswer: 27",
-    ),
+    domain: FORM.format(need=need, example=f"Problem: {EXAMPLES[domain]}\nAnswer: 27") for domain, need in NEEDS.items()
 }
 SOLVE = {
     "arithmetic": "Work out: {problem}\nThe last line of your reply must be: Answer: NUMBER",
@@ -235,7 +240,7 @@ class ProposerSolver(TextEnv):
         self.domain = arguments.one_of("domain", domain, DOMAINS)
         self.pays = REWARDS[arguments.one_of("proposer_reward", proposer_reward, tuple(REWARDS))]
         self.split = arguments.one_of("split", split, SPLITS)
-        self.seen = frozenset(self._keys("seen", seen))
+        self.seen = frozenset([*self._keys("seen", seen), problem_key(EXAMPLES[domain], domain)])
         self.solvers = [f"solver_{i}" for i in range(solvers)]
         self.seats = {f"proposer_{m}": Seat("proposer") for m in range(self.num_problems)} | {
             f"problem_{m}/{solver}": Seat("solver") for m in range(self.num_problems) for solver in self.solvers

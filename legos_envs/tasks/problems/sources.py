@@ -3,13 +3,14 @@
     problems = open_source("test.jsonl", answer_pattern="####")
     problems[3].question, problems[3].answer
 
-Rows are read when they are asked for. An error names the file, the line and the field.
+All rows are checked when a source is opened. An error names the file, the line and the field.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import count, islice
 from typing import Any, NamedTuple, Protocol
 
@@ -17,9 +18,9 @@ import numpy as np
 
 from legos_envs import arguments
 from legos_envs.table import Table, keyed_generator
-from legos_envs.tasks.given_items import without_source
+from legos_envs.tasks.given_items import given_items, without_source
 from legos_envs.tasks.problems.word_problems import LEVELS, question_of, word_problem
-from legos_envs.tasks.raw_rows import HUB, RawRows, mapping, raw_rows, text_field
+from legos_envs.tasks.raw_rows import HUB, DataSetUnavailable
 from legos_envs.tasks.splits import SPLITS, of_split, part_of
 
 ORDERS = ("seed", "sequential", "random")
@@ -70,52 +71,16 @@ class _Seeds(Sequence[int]):
         return _words_of(*self.of)[place]
 
 
-class Rows:
-    """Problems made from rows, each a mapping of fields to values.
-
-    Args:
-        source: rows as `open_source` found them.
-        question: the field with the question.
-        answer: the field with the true answer, or None to read no answers.
-        answer_pattern: in the answer field, what the answer stands behind, such as `"####"`.
-    """
-
-    def __init__(
-        self,
-        source: RawRows,
-        question: str = "question",
-        answer: str | None = "answer",
-        answer_pattern: str | None = None,
-    ):
-        self.rows, self.place, self.question = source.rows, source.place, arguments.text("question", question, 200)
-        self.answer = None if answer is None else arguments.text("answer", answer, 200)
-        self.pattern = None if answer_pattern is None else arguments.text("answer_pattern", answer_pattern, 200)
-        self[0]  # names that do not fit are found now
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Problem:
-        row, place = mapping(self.rows[index], self.place(index)), self.place(index)
-        question = text_field(row, self.question, place)
-        if self.answer is None:
-            return Problem(question, None)
-        answer = text_field(row, self.answer, place)
-        if self.pattern is not None:
-            _, mark, answer = answer.rpartition(self.pattern)
-            if not mark or not answer.strip():
-                raise ValueError(f"{place}: field {self.answer!r} has no answer behind {self.pattern!r}")
-        return Problem(question, answer.strip())
-
-
 def open_source(
     source: Any = WORDS,
     *,
     question: str = "question",
     answer: str | None = "answer",
+    fields: Mapping[str, str] | None = None,
     answer_pattern: str | None = None,
     config: str | None = None,
     split: str | None = None,
+    bad_rows: str = "refuse",
     level: int | None = None,
     size: int = 10_000,
 ) -> Problems:
@@ -123,17 +88,49 @@ def open_source(
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the source is of no known kind, is empty, or lacks the fields.
+        ValueError: the source is of no known kind or is empty, or a row does not fit and `bad_rows` is not `"skip"`.
         ImportError: a package is missing; the message says which.
-        RuntimeError: a Hugging Face data set cannot be loaded.
+        DataSetUnavailable: a Hugging Face data set cannot be loaded.
     """
     if isinstance(source, str) and source == WORDS:
-        without_source(config=config)
+        without_source(config=config, fields=fields)
         return Words(size, level, split or "train")
     if level is not None:
         raise ValueError(f"level is for the generated problems, source {WORDS!r}, alone; got {level!r}")
-    columns = [name for name in (question, answer) if name]
-    return Rows(raw_rows(source, columns, config, split, (WORDS,)), question, answer, answer_pattern)
+    names = {"question": arguments.text("question", question, 200)}
+    if answer is not None:
+        names["answer"] = arguments.text("answer", answer, 200)
+    pattern = None if answer_pattern is None else arguments.text("answer_pattern", answer_pattern, 200)
+    called = names.get("answer")
+    if isinstance(fields, Mapping):
+        called = fields.get("answer", called)
+        for name, field in names.items():
+            if field != name and fields.get(name, field) != field:
+                raise ValueError(f"give either {name} or fields; got {name}={field!r} and fields={dict(fields)!r}")
+    hub = isinstance(source, str) and source.startswith(HUB)
+    own_split = (split or "train") if hub else "all"  # of other sources, `drawn` takes the split
+    make = partial(_problem, pattern=pattern, field=called)
+    try:
+        items = given_items(source, names, fields, own_split, config, bad_rows, make, built_in=(WORDS,))
+    except DataSetUnavailable as error:
+        raise DataSetUnavailable(
+            f"{error}; or use generated problems: source={WORDS!r}, of which level=0 are the easiest"
+        ) from error
+    if items is None:
+        raise ValueError(f"source must be {WORDS!r}, a file, 'hf:NAME' or a sequence of mappings; got None")
+    return items
+
+
+def _problem(row: Mapping[str, str], pattern: str | None, field: str | None) -> Problem:
+    """The problem of a row; `pattern` is what the answer stands behind in the field that is called `field`."""
+    answer = row.get("answer")
+    if answer is None:
+        return Problem(row["question"], None)
+    if pattern is not None:
+        _, mark, answer = answer.rpartition(pattern)
+        if not mark or not answer.strip():
+            raise ValueError(f"field {field!r} has no answer behind {pattern!r}")
+    return Problem(row["question"], answer.strip())
 
 
 # --- which problem an episode is about -------------------------------------------------------------------------------

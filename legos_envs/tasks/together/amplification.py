@@ -26,8 +26,12 @@ At the end, to the assistant: 1 for the right answer, else 0; with a rater (grad
 every question asked. A helper that is a trainable policy gets the same without the cost; a person and the rater get
 nothing.
 
-Range: -`question_cost` x `max_questions` to 1, and `invalid_reward` for an invalid move, which pays nobody else. When
-a person or the rater is not understood, the episode ends with the outcome `"unscored"` and pays nothing.
+`process_reward=w` pays the assistant w more times the share of the question's numbers that it passed on to the helper:
+a first lesson for a model that asks about something else. It can be earned without an answer; 0, the default, is off.
+
+Range: -`question_cost` x `max_questions` to 1 + `process_reward`, and `invalid_reward` for an invalid move, which pays
+nobody else. When a person or the rater is not understood, the episode ends with the outcome `"unscored"` and pays
+nothing.
 
 ## End
 
@@ -52,6 +56,7 @@ that the answer names, and the assistant `on_topic` names them all. `random` is 
 |---|---|---|---|
 | `assistant=scripted:decompose person=scripted:calculator` | `assistant +1, person 0` | | `assistant 0` |
 | `assistant=scripted:decompose person=scripted:calculator` | `assistant +0.6` | `question_cost=0.1` |
+| `assistant=scripted:decompose person=scripted:calculator` | `assistant +1.5` | `process_reward=0.5` | `0.5` |
 | `*=scripted:decompose` | `assistant +0.4, helper +1` | `helper="policy", question_cost=0.2, operations=3` |
 | `assistant=scripted:guess *=random` | `assistant 0` | |
 | `*=scripted:on_topic` | `assistant +1, rater 0` | `rating="person"` | `assistant +0.12` |
@@ -64,7 +69,9 @@ Christiano, Shlegeris and Amodei, 2018, "Supervising strong learners by amplifyi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -85,6 +92,7 @@ from legos_envs.text_env import TextEnv
 HELPERS = {"person": Seat("person", trainable=False), "policy": Seat("helper")}
 BEST = 5
 LARGEST = 100_000
+NUMBER = re.compile(r"\d+")
 OPEN_QUESTIONS = (
     "How would you explain to a child why the moon changes its shape?",
     "A friend wants to learn the piano at forty. What should the first month look like?",
@@ -113,6 +121,8 @@ class Amplification(TextEnv):
         rating: None for arithmetic, checked by code; `"person"` for open questions and a rater.
         operations: how many operations the arithmetic takes, 1 to 8.
         question_cost: what each question costs, 0 to 1.
+        process_reward: what the assistant is paid for passing all numbers of the question on to the helper, 0 to 1;
+            for some of them, that share. Not with a rater.
         max_question_chars: how long a question to the helper may be; None for 20 with the env's
             own arithmetic, else 500.
         max_answer_chars: how much of the helper's answer the assistant gets to read.
@@ -136,6 +146,7 @@ class Amplification(TextEnv):
         rating: str | None = None,
         operations: int = 4,
         question_cost: float = 0.0,
+        process_reward: float = 0.0,
         max_question_chars: int | None = None,
         max_answer_chars: int = 500,
         source: Any = None,
@@ -149,6 +160,9 @@ class Amplification(TextEnv):
         self.rating = arguments.one_of("rating", rating, (None, "person"))
         self.operations = arguments.whole("operations", operations, 1, 8)
         self.question_cost = arguments.real("question_cost", question_cost, 0, 1)
+        self.process_reward = arguments.real("process_reward", process_reward, 0, 1)
+        if process_reward and rating is not None:
+            raise ValueError(f"process_reward is for questions that code checks; got {process_reward!r} with a rater")
         chars = (20 if rating is None and source is None else 500) if max_question_chars is None else max_question_chars
         self.max_question_chars = arguments.whole("max_question_chars", chars, 1, 20_000)
         self.max_answer_chars = arguments.whole("max_answer_chars", max_answer_chars, 1, 20_000)
@@ -183,7 +197,8 @@ class Amplification(TextEnv):
         else:
             grade = yield from self._grade(table, question, answer)
             worth, outcome = (grade - 1) / (BEST - 1), "rated"
-        table.reward("assistant_0", worth - self.question_cost * len(asked))
+        process = self.process_reward * passed_on(question, asked) if self.process_reward else 0.0
+        table.reward("assistant_0", worth + process - self.question_cost * len(asked))
         if self.seats["helper_0"].trainable:
             table.reward("helper_0", worth)
         shown = excerpt(answer, self.max_answer_chars)
@@ -255,6 +270,13 @@ class Amplification(TextEnv):
         prompt = f"Rate an answer.\n{quote}\nHow good is it? 1 is worst, {BEST} is best."
         reply = yield from table.ask("rater_0", prompt, legal=[str(n) for n in range(1, BEST + 1)], fresh=True)
         return int(reply)
+
+
+def passed_on(question: str, asked: Sequence[Mapping[str, str]]) -> float:
+    """The share of a question's numbers that questions to the helper have too, each as often as it stands there."""
+    numbers = Counter(NUMBER.findall(question))
+    said = Counter(number for each in asked for number in NUMBER.findall(each["question"]))
+    return (numbers & said).total() / numbers.total() if numbers else 0.0
 
 
 def _asked(row: dict[str, Any]) -> tuple[str, str | None]:
