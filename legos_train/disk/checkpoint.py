@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from inference import tensors
 from legos_train.disk import checkpoint_files, fsops
-from legos_train.disk.checkpoint_files import MANIFEST, Damaged, set_aside, steps, sweep
+from legos_train.disk.checkpoint_files import MANIFEST, CorruptCheckpoint, set_aside, steps, sweep
 from legos_train.disk.crash import crashpoint
 from legos_train.errors import RunError
 
@@ -152,7 +152,7 @@ def _commit(root: Path, temporary: Path, final: Path, step: int) -> None:
         return
     try:  # a run that went back to an earlier step gets here again
         read(final)
-    except (Damaged, RunError):
+    except (CorruptCheckpoint, RunError):
         set_aside(final, fsops.free(root / f"step_{step}.corrupt"))
         fsops.rename(temporary, final)
         return
@@ -181,7 +181,7 @@ def load_newest(root: Path, run: str | None = None) -> LoadedCheckpoint | None:
         crashpoint("load.begun")
         try:
             found = read(directory)
-        except Damaged as error:
+        except CorruptCheckpoint as error:
             aside = fsops.free(root / f"step_{step}.corrupt")
             set_aside(directory, aside)
             print(f"checkpoint {directory} is damaged ({error}); set aside as {aside.name}", file=sys.stderr)
@@ -200,7 +200,7 @@ def read(directory: Path) -> LoadedCheckpoint:
     """One checkpoint, verified; nothing is changed, so it also works for checkpoints of other runs.
 
     Raises:
-        Damaged: a file is missing or does not match the manifest.
+        CorruptCheckpoint: a file is missing or does not match the manifest.
         RunError: it has a different format.
         OSError: it could not be read for a reason other than damage.
     """
@@ -212,10 +212,10 @@ def read(directory: Path) -> LoadedCheckpoint:
         arrays = {name.removesuffix(".safetensors"): tensors.from_bytes(data) for name, data in groups.items()}
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.EIO, errno.EISDIR, errno.ENOTDIR):
-            raise Damaged(f"{Path(str(error.filename)).name}: {error.strerror}") from None
+            raise CorruptCheckpoint(f"{Path(str(error.filename)).name}: {error.strerror}") from None
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Damaged(f"{type(error).__name__}: {error}") from None
+        raise CorruptCheckpoint(f"{type(error).__name__}: {error}") from None
     files = {name: data for name, data in contents.items() if name not in groups}
     return LoadedCheckpoint(arrays, state, files, manifest.get("run"))
 
@@ -226,23 +226,23 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
     content = {key: value for key, value in manifest.items() if key != "sha256"}
     sealed = "sha256" in manifest
     if sealed and (manifest["sha256"] != _seal(content) or data != _render(manifest)):
-        raise Damaged(f"{MANIFEST} is changed")
+        raise CorruptCheckpoint(f"{MANIFEST} is changed")
     if manifest["schema"] != SCHEMA and (sealed or manifest["schema"] == 1):
         raise RunError(
             f"checkpoint {str(directory)!r} has format {manifest['schema']}, this version of legos reads {SCHEMA}; "
             "use the version that wrote it, or start a new --run-dir (--init-adapter RUN keeps its weights)"
         )
     if not sealed:
-        raise Damaged(f"{MANIFEST} is changed")
+        raise CorruptCheckpoint(f"{MANIFEST} is changed")
     if directory.name != f"step_{manifest['step']}":
-        raise Damaged(f"{MANIFEST} says step {manifest['step']}")
+        raise CorruptCheckpoint(f"{MANIFEST} says step {manifest['step']}")
     return manifest
 
 
 def _checked(file: Path, entry: Mapping[str, Any]) -> bytes:
     data = fsops.read_file(file)
     if len(data) != entry["bytes"] or hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        raise Damaged(f"{file.name} is changed")
+        raise CorruptCheckpoint(f"{file.name} is changed")
     return data
 
 
@@ -250,6 +250,6 @@ def damage(directory: Path) -> str | None:
     """What is wrong with a checkpoint, as a sentence, or None if every file matches the manifest."""
     try:
         read(directory)
-    except (Damaged, RunError) as error:
+    except (CorruptCheckpoint, RunError) as error:
         return str(error)
     return None

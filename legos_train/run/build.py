@@ -11,7 +11,7 @@ from legos_train.config import TrainConfig
 from legos_train.credit import CreditAssigner, PerEnv, PerLearner, PerRole
 from legos_train.disk import new_run_id
 from legos_train.errors import ConfigError
-from legos_train.evaluation import Measurer, courses_of, followed
+from legos_train.evaluation import Measurer, eval_tasks_of, followed
 from legos_train.league import League, sides_of
 from legos_train.model import Learner, Learners, TrainerBackend, World
 from legos_train.players import Actor, RemoteEngine, actors
@@ -20,13 +20,13 @@ from legos_train.run.branches import Branches
 from legos_train.run.config_checks import check_effects, check_format, check_roles, held_out
 from legos_train.run.decision_points import MirrorStep
 from legos_train.run.decisions import DecisionTable
+from legos_train.run.distributed import SharedGenerator
 from legos_train.run.monitor import CollapseMonitor
 from legos_train.run.parts import Parts
 from legos_train.run.payoff_games import check_payoffs
 from legos_train.run.places import Place, place_of
 from legos_train.run.replay import ReplayBuffer
 from legos_train.run.servers import remote_engine
-from legos_train.run.shared import SharedGenerator
 from legos_train.run.weight_sync import WeightSync, member_version
 
 
@@ -61,14 +61,14 @@ def build(
     arena = arena_of(config, arena)
     if fresh:
         check_effects(config, arena)
-    courses = courses_of(arena, config)
+    tasks = eval_tasks_of(arena, config)
     run_id = run_id or new_run_id()
     place = place_of(config, world, backend, run_id)
     engine, tokenizer = place.engine, place.tokenizer
     renderer = config.make_renderer(tokenizer)
     if renderer.reasons:  # action probabilities are those of a policy that answers without thinking
-        courses = [replace(course, info_sets=None) for course in courses]
-    best = followed(config.eval.best, courses)
+        tasks = [replace(task, info_sets=None) for task in tasks]
+    best = followed(config.eval.best, tasks)
     learner = learner_of(config, place)
     backend = learner.backend
     if fresh and config.init_adapter is not None:
@@ -88,7 +88,7 @@ def build(
         )
         return own if world is None else SharedGenerator(own, world)
 
-    measurer = Measurer(courses, engine, renderer, config.context, best)
+    measurer = Measurer(tasks, engine, renderer, config.context, best)
     if arena.league is not None:
         check_payoffs(measurer, arena.league)
     sync = WeightSync(learner, engine, generator(engine))

@@ -19,9 +19,9 @@ from legos_train.errors import PolicyError
 from legos_train.model import Learner, Learners, MLXBackend
 from legos_train.players import words
 from legos_train.run import build, estimate
-from legos_train.run.evaluate import evaluate
+from legos_train.run.alarm_actions import respond
 from legos_train.run.monitor import Alarm
-from legos_train.run.respond import respond
+from legos_train.run.periodic_eval import evaluate
 from tests.inference.live import LiveServer
 from tests.train.helpers import digest, identify, small
 
@@ -98,10 +98,10 @@ def test_each_learns_what_it_would_alone_from_the_same_turns(kuhn: Trainer) -> N
 def test_each_seat_is_played_and_measured_with_the_weights_of_its_own_learner(kuhn: Trainer) -> None:
     kuhn.step()
     engine, measurer = kuhn.parts.engine, kuhn.parts.measurer
-    (course,) = measurer.courses.values()
+    (task,) = measurer.tasks.values()
     for agent, name in (("player_0", "policy.first"), ("player_1", "policy.second")):
-        assert measurer.player(course, agent, "policy").adapter == name
-    assert measurer.player(course, "player_0", None).adapter is None
+        assert measurer.player(task, agent, "policy").adapter == name
+    assert measurer.player(task, "player_0", None).adapter is None
     versions = {name: info.version for name, info in engine.adapters().items()}
     assert versions == {"policy.first": 1, "policy.second": 1}
     both = measurer.measure("policy")["nash_conv"]
