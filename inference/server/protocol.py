@@ -78,6 +78,7 @@ class SamplingRequest(_Numbers):
     # anything else is refused.
     frequency_penalty: Annotated[float | None, only(0)] = None
     presence_penalty: Annotated[float | None, only(0)] = None
+    repetition_penalty: Annotated[float | None, only(1)] = None
     skip_special_tokens: Annotated[bool | None, only(True)] = None
     no_stop_trim: Annotated[bool | None, only(False)] = None
     return_hidden_states: Annotated[bool | None, only(False)] = None
