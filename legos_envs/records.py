@@ -97,14 +97,6 @@ class Episode:
         return {agent: trajectory.total for agent, trajectory in self.trajectories.items()}
 
     @property
-    def returns_by_role(self) -> dict[str, list[float]]:
-        """By role, the returns of its agents, in seat order."""
-        out: dict[str, list[float]] = {}
-        for trajectory in self.trajectories.values():
-            out.setdefault(trajectory.role, []).append(trajectory.total)
-        return out
-
-    @property
     def tree(self) -> TableRecord:
         """The tables of the episode as a tree: the root holds the agents without a path, and the tables below it."""
         root = TableRecord("")

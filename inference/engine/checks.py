@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from inference.bounded_cache import BoundedCache
 from inference.engine.sampling import CheckedParams
-from inference.remembered import Remembered
 from inference.thoughts import NO_LIMIT, ThoughtLimit, ThoughtMarkers
 from inference.types import NUMBERS, ContextOverflow, SamplingParams
 
@@ -35,7 +35,7 @@ class Checks:
     ) -> None:
         self.vocab, self.context, self._thoughts = vocab, context, thoughts
         self._eos_ids, self._has_tokenizer = eos_ids, has_tokenizer
-        self._checked: Remembered[CheckedParams] = Remembered(4096, 8 << 20)
+        self._checked: BoundedCache[CheckedParams] = BoundedCache(4096, 8 << 20)
         self._last_allowed: tuple[Any, tuple[tuple[int, ...], ...]] = ((), ())
 
     def prompt(self, prompt: Sequence[int], what: str = "prompt") -> tuple[int, ...]:

@@ -31,7 +31,7 @@ import time
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from legos_envs.scoring.ran import KEYS, MAX_ERROR, MAX_OUTPUT, Ran, finished, refused
+from legos_envs.scoring.run_result import KEYS, MAX_ERROR, MAX_OUTPUT, RunResult, finished, refused
 
 START = 5.0
 """Maximum seconds until the interpreter is up, for very busy machines. The program's own time starts then."""
@@ -106,7 +106,7 @@ def available() -> str | None:
     return shutil.which("sandbox-exec") if sys.platform == "darwin" else None
 
 
-def run(code: str, inputs: dict[str, Any], seconds: float, memory_mb: int) -> Ran:
+def run(code: str, inputs: dict[str, Any], seconds: float, memory_mb: int) -> RunResult:
     """Like `sandbox.run`, which checks the arguments.
 
     Raises:
@@ -137,7 +137,7 @@ def run(code: str, inputs: dict[str, Any], seconds: float, memory_mb: int) -> Ra
     return _result(ended, seconds, memory_mb)._replace(starting=ended.starting)
 
 
-class Ended(NamedTuple):
+class ProcessResult(NamedTuple):
     """A program's execution, as observed from outside."""
 
     output: bytes
@@ -150,7 +150,7 @@ class Ended(NamedTuple):
     """Seconds until the interpreter was up."""
 
 
-def _watch(tool: str, given: Any, rules: Any, seconds: float) -> Ended:
+def _watch(tool: str, given: Any, rules: Any, seconds: float) -> ProcessResult:
     """Runs a task until it ends or exceeds its time or output limit, then kills the whole process group."""
     reading, writing = os.pipe()
     with (
@@ -196,28 +196,30 @@ def _watch(tool: str, given: Any, rules: Any, seconds: float) -> Ended:
                 os.killpg(process.pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):  # already gone (macOS raises the latter)
                 process.kill()
-        return Ended(bytes(said[process.stdout.fileno()]), bytes(said[results.fileno()]), status, starting)
+        return ProcessResult(bytes(said[process.stdout.fileno()]), bytes(said[results.fileno()]), status, starting)
 
 
-def _result(ended: Ended, seconds: float, memory_mb: int) -> Ran:
+def _result(ended: ProcessResult, seconds: float, memory_mb: int) -> RunResult:
     shown = ended.output[:MAX_OUTPUT].decode("utf-8", "replace").encode()[:MAX_OUTPUT].decode("utf-8", "ignore")
     if not ended.results.startswith(UP):
         raise RuntimeError(f"the sandbox did not start: {shown.strip()[:MAX_ERROR] or 'it said nothing'}")
     if len(ended.output) > MAX_OUTPUT:
-        return Ran(False, None, shown, f"MemoryError: printed more than {MAX_OUTPUT} bytes")
+        return RunResult(False, None, shown, f"MemoryError: printed more than {MAX_OUTPUT} bytes")
     reply = ended.results.removeprefix(UP)
     if ended.status is None:
         large = len(reply) > MAX_RESULT
-        return Ran(False, None, shown, TOO_LARGE if large else f"TimeoutError: ran longer than {seconds:g} s")
+        return RunResult(False, None, shown, TOO_LARGE if large else f"TimeoutError: ran longer than {seconds:g} s")
     if ended.status or not reply:
-        return Ran(False, None, shown, "SystemExit: the interpreter ended before the program did")
+        return RunResult(False, None, shown, "SystemExit: the interpreter ended before the program did")
     try:
         value, error = json.loads(reply)
     except (ValueError, TypeError, RecursionError):
-        return Ran(False, None, shown, TOO_LARGE)
+        return RunResult(False, None, shown, TOO_LARGE)
     if error is not None:
         memory = str(error).startswith("MemoryError")
-        return Ran(False, None, shown, f"MemoryError: took more than {memory_mb} MiB" if memory else str(error)[:600])
+        return RunResult(
+            False, None, shown, f"MemoryError: took more than {memory_mb} MiB" if memory else str(error)[:600]
+        )
     return finished(value, shown)
 
 

@@ -20,7 +20,6 @@ from legos_envs import arguments
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 HUB = "hf:"
-NO_ROWS = (Mapping, bytes, str)
 
 
 class DataSetUnavailable(RuntimeError):

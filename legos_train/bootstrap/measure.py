@@ -18,7 +18,7 @@ from legos_envs.exact import info_sets, nash_conv
 from legos_envs.game import GameEnv, InfoSet, info_set
 from legos_envs.games import MATRIX_GAMES
 from legos_train.bootstrap import texts
-from legos_train.evaluation import exactly
+from legos_train.evaluation import exact_values
 from legos_train.players import ModelPlayer, words
 
 
@@ -50,7 +50,7 @@ def load(folder: str | Path) -> ModelPlayer:
 def evenness(player: ModelPlayer, env: GameEnv, sets: Sequence[InfoSet] | None = None) -> Evenness:
     """Measures a model in all information sets of an env's game, or in some of them."""
     sets = sets_of(env) if sets is None else sets
-    policy, leftover = exactly.action_probabilities(env, [player] * env.game.num_players, sets)
+    policy, leftover = exact_values.action_probabilities(env, [player] * env.game.num_players, sets)
     illegal = list(leftover.values())
     gaps = [sum(p * math.log(p) for p in moves.values() if p > 0) + math.log(len(moves)) for moves in policy.values()]
     return Evenness(len(sets), float(np.mean(illegal)), max(illegal), float(np.mean(gaps)), max(gaps))
@@ -58,7 +58,7 @@ def evenness(player: ModelPlayer, env: GameEnv, sets: Sequence[InfoSet] | None =
 
 def policy_table(player: ModelPlayer, env: GameEnv) -> dict[InfoSet, dict[str, float]]:
     """The model's probability of each legal move, given a legal answer, in every information set."""
-    return exactly.action_probabilities(env, [player] * env.game.num_players, sets_of(env))[0]
+    return exact_values.action_probabilities(env, [player] * env.game.num_players, sets_of(env))[0]
 
 
 def sets_of(env: GameEnv, sample: int = 300) -> list[InfoSet]:

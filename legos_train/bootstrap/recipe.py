@@ -12,7 +12,7 @@ To teach `small` the texts of a new environment, register it and run this again.
     training_rows.py   dialogues to token ids and soft targets
     pretrain.py        the training loop
     measure.py         exact illegal mass and evenness of a model
-    played.py          illegal share and returns of a model in every environment
+    env_scores.py      illegal share and returns of a model in every environment
 """
 
 from __future__ import annotations

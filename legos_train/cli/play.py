@@ -17,7 +17,7 @@ import legos_envs
 from inference import InferenceError
 from legos_envs import Episode
 from legos_train.cli.arguments import ENV, Parser, add_asking
-from legos_train.cli.play_table import Left, PlaySession
+from legos_train.cli.play_table import PlayerLeft, PlaySession
 from legos_train.config import parse_assignments
 from legos_train.evaluation import outcomes
 from legos_train.observe import plain_text
@@ -94,7 +94,7 @@ def _run(env: Any, who: dict[str, str], options: Any) -> int:
         except EOFError:
             print("\nno more input: game left")
             return 1
-        except Left:
+        except PlayerLeft:
             print("game left")
         except KeyboardInterrupt:
             print("\ngame left")

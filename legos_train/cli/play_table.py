@@ -36,7 +36,7 @@ class TakenBack(Exception):
     """A person took back their last entry: replay with the remaining answers."""
 
 
-class Left(Exception):
+class PlayerLeft(Exception):
     """A person has left the game."""
 
 
@@ -90,7 +90,7 @@ class PlaySession:
         """Plays to the end, and again after each entry that is taken back.
 
         Raises:
-            Left: a person has left.
+            PlayerLeft: a person has left.
             NoInput: the input has ended.
         """
         while True:
@@ -181,7 +181,7 @@ class PlaySession:
         elif name == "legal":
             self.write(" ".join(legal) if legal else "any text")
         elif name == "quit":
-            raise Left
+            raise PlayerLeft
         elif self.take_back():
             raise TakenBack
         else:

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from inference.types import Lookahead, Threads
+from inference.server import Settings
+from inference.types import MAX_KV_BYTES, MAX_ROWS, PREFIX_CACHE_BYTES, Lookahead, Threads
 from legos_train.cli.arguments import Parser, add_loading
 from legos_train.errors import PolicyError
 from legos_train.export import unpack
 from legos_train.players import words
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+DEFAULTS = Settings()
 
 
 class CannotServe(ValueError):
@@ -54,8 +55,8 @@ def make_parser() -> Parser:
     p.value(
         "--adapter-root", type=Path, metavar="DIR", help="let clients load adapters below DIR by path (default: none)"
     )
-    number("--max-adapters", 8, "maximum number of adapters loaded", least=0)
-    number("--max-lora-rank", 64, "maximum rank of an adapter")
+    number("--max-adapters", DEFAULTS.max_adapters, "maximum number of adapters loaded", least=0)
+    number("--max-lora-rank", DEFAULTS.max_lora_rank, "maximum rank of an adapter")
     p.value("--host", metavar="HOST", default="127.0.0.1", help="address to listen on")
     p.number("--port", help="port to listen on", default=8000, most=65535)
     p.repeated("--allowed-host", metavar="NAME", help="also accept requests whose Host header is NAME")
@@ -65,14 +66,14 @@ def make_parser() -> Parser:
         metavar="FILE",
         help="API keys of at least 16 characters, one per line; clients must send one of them (default: no key)",
     )
-    number("--max-queue", 512, "completions waiting or running; beyond that, status 429")
-    number("--max-rows", 64, "sequences decoded concurrently")
-    number("--max-kv-mib", 4096, "MiB for keys and values of running sequences")
-    number("--prefix-cache-mib", 256, "MiB for cached prompt prefixes", least=0)
+    number("--max-queue", DEFAULTS.max_queue, "completions waiting or running; beyond that, status 429")
+    number("--max-rows", MAX_ROWS, "sequences decoded concurrently")
+    number("--max-kv-mib", MAX_KV_BYTES >> 20, "MiB for keys and values of running sequences")
+    number("--prefix-cache-mib", PREFIX_CACHE_BYTES >> 20, "MiB for cached prompt prefixes", least=0)
     p.value(
         "--threads",
         type=_threads,
-        default=1,
+        default=DEFAULTS.threads,
         metavar="N|auto",
         help="threads of the matrix library on a CPU; auto: the number of idle cores at the start for models of 50 "
         "million weights or more, otherwise 1",
@@ -98,7 +99,7 @@ def run(arguments: Sequence[str]) -> int:
 def _serve(options: argparse.Namespace, folder: Path) -> int:
     keys, (adapters, bases) = _keys(options.api_key_file), _adapters(options.adapter, folder)
     model = _model(options.model, bases)
-    if options.host not in LOOPBACK and not keys:
+    if options.host not in DEFAULTS.hosts and not keys:
         raise CannotServe(
             f"--host {options.host} is reachable from other machines: give --api-key-file FILE, or serve on 127.0.0.1"
         )
@@ -106,7 +107,7 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
     _check_port(options.host, options.port)
     from inference import loading
     from inference.forward import fastblas
-    from inference.server import Settings, create_app, serve
+    from inference.server import create_app, serve
 
     if loading.is_here(model):  # else it is downloaded while requests get 503
         loading.find_model(model)
@@ -118,7 +119,7 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
         max_adapters=options.max_adapters,
         max_lora_rank=options.max_lora_rank,
         keys=keys,
-        hosts=(*LOOPBACK, options.host, *options.allowed_host),
+        hosts=(*DEFAULTS.hosts, options.host, *options.allowed_host),
         max_queue=options.max_queue,
         dequantize=options.dequantize,
         threads=options.threads,

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from legos_envs.records import Episode, Trajectory
 from legos_train.credit.assigner import (
+    DECAY,
+    GAMMA,
     Advantages,
     check_choice,
     check_unit,
@@ -63,7 +65,7 @@ class SamePromptCredit(RemembersBaselines):
     name = "same_prompt"
 
     def __init__(
-        self, pseudo_count: float = 2.0, gamma: float = 1.0, decay: float = 0.95, target: str = "to_go"
+        self, pseudo_count: float = 2.0, gamma: float = GAMMA, decay: float = DECAY, target: str = "to_go"
     ) -> None:
         if not 0.0 <= pseudo_count < math.inf:
             raise ValueError(f"pseudo_count must be at least 0 and finite, got {pseudo_count!r}")

@@ -17,8 +17,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
-
 from inference import tensors
 from legos_train.disk import fsops
 from legos_train.disk.crash import crashpoint
@@ -26,7 +24,7 @@ from legos_train.disk.crash import crashpoint
 WEIGHTS, CONFIG = "adapters.safetensors", "adapter_config.json"
 
 
-def save_adapter(folder: str | os.PathLike[str], weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> None:
+def save_adapter(folder: str | os.PathLike[str], weights: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     """Writes an adapter that `mlx_lm.load(base, adapter_path=folder)` reads.
 
     Args:

@@ -19,11 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import mlx.core as mx
-
 from inference import tensors
 from legos_train.disk import checkpoint_files, fsops
-from legos_train.disk.checkpoint_files import MANIFEST, Damaged, set_aside, steps, sweep
+from legos_train.disk.checkpoint_files import MANIFEST, CorruptCheckpoint, set_aside, steps, sweep
 from legos_train.disk.crash import crashpoint
 from legos_train.errors import RunError
 
@@ -36,7 +34,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 class LoadedCheckpoint(NamedTuple):
     """The contents of a checkpoint."""
 
-    arrays: dict[str, dict[str, mx.array]]
+    arrays: dict[str, dict[str, Any]]
     """By group, by name."""
     state: dict[str, Any]
     files: dict[str, bytes]
@@ -47,7 +45,7 @@ class LoadedCheckpoint(NamedTuple):
 def save(
     root: Path,
     step: int,
-    arrays: Mapping[str, Mapping[str, mx.array]],
+    arrays: Mapping[str, Mapping[str, Any]],
     state: Mapping[str, Any],
     keep: int,
     *,
@@ -99,7 +97,7 @@ def save(
 
 
 def _contents(
-    arrays: Mapping[str, Mapping[str, mx.array]], state: Mapping[str, Any], files: Mapping[str, bytes]
+    arrays: Mapping[str, Mapping[str, Any]], state: Mapping[str, Any], files: Mapping[str, bytes]
 ) -> Iterator[tuple[str, bytes, str]]:
     """File name, content and crash point. Names and state are checked before the first is created."""
     for name in [*arrays, *files]:
@@ -154,7 +152,7 @@ def _commit(root: Path, temporary: Path, final: Path, step: int) -> None:
         return
     try:  # a run that went back to an earlier step gets here again
         read(final)
-    except (Damaged, RunError):
+    except (CorruptCheckpoint, RunError):
         set_aside(final, fsops.free(root / f"step_{step}.corrupt"))
         fsops.rename(temporary, final)
         return
@@ -183,7 +181,7 @@ def load_newest(root: Path, run: str | None = None) -> LoadedCheckpoint | None:
         crashpoint("load.begun")
         try:
             found = read(directory)
-        except Damaged as error:
+        except CorruptCheckpoint as error:
             aside = fsops.free(root / f"step_{step}.corrupt")
             set_aside(directory, aside)
             print(f"checkpoint {directory} is damaged ({error}); set aside as {aside.name}", file=sys.stderr)
@@ -202,7 +200,7 @@ def read(directory: Path) -> LoadedCheckpoint:
     """One checkpoint, verified; nothing is changed, so it also works for checkpoints of other runs.
 
     Raises:
-        Damaged: a file is missing or does not match the manifest.
+        CorruptCheckpoint: a file is missing or does not match the manifest.
         RunError: it has a different format.
         OSError: it could not be read for a reason other than damage.
     """
@@ -214,10 +212,10 @@ def read(directory: Path) -> LoadedCheckpoint:
         arrays = {name.removesuffix(".safetensors"): tensors.from_bytes(data) for name, data in groups.items()}
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.EIO, errno.EISDIR, errno.ENOTDIR):
-            raise Damaged(f"{Path(str(error.filename)).name}: {error.strerror}") from None
+            raise CorruptCheckpoint(f"{Path(str(error.filename)).name}: {error.strerror}") from None
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Damaged(f"{type(error).__name__}: {error}") from None
+        raise CorruptCheckpoint(f"{type(error).__name__}: {error}") from None
     files = {name: data for name, data in contents.items() if name not in groups}
     return LoadedCheckpoint(arrays, state, files, manifest.get("run"))
 
@@ -228,23 +226,23 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
     content = {key: value for key, value in manifest.items() if key != "sha256"}
     sealed = "sha256" in manifest
     if sealed and (manifest["sha256"] != _seal(content) or data != _render(manifest)):
-        raise Damaged(f"{MANIFEST} is changed")
+        raise CorruptCheckpoint(f"{MANIFEST} is changed")
     if manifest["schema"] != SCHEMA and (sealed or manifest["schema"] == 1):
         raise RunError(
             f"checkpoint {str(directory)!r} has format {manifest['schema']}, this version of legos reads {SCHEMA}; "
             "use the version that wrote it, or start a new --run-dir (--init-adapter RUN keeps its weights)"
         )
     if not sealed:
-        raise Damaged(f"{MANIFEST} is changed")
+        raise CorruptCheckpoint(f"{MANIFEST} is changed")
     if directory.name != f"step_{manifest['step']}":
-        raise Damaged(f"{MANIFEST} says step {manifest['step']}")
+        raise CorruptCheckpoint(f"{MANIFEST} says step {manifest['step']}")
     return manifest
 
 
 def _checked(file: Path, entry: Mapping[str, Any]) -> bytes:
     data = fsops.read_file(file)
     if len(data) != entry["bytes"] or hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        raise Damaged(f"{file.name} is changed")
+        raise CorruptCheckpoint(f"{file.name} is changed")
     return data
 
 
@@ -252,6 +250,6 @@ def damage(directory: Path) -> str | None:
     """What is wrong with a checkpoint, as a sentence, or None if every file matches the manifest."""
     try:
         read(directory)
-    except (Damaged, RunError) as error:
+    except (CorruptCheckpoint, RunError) as error:
         return str(error)
     return None

@@ -24,7 +24,7 @@ _STEP = re.compile(r"step_(0|[1-9]\d*)")
 _LEFT_BEHIND = re.compile(r"\.(tmp|old|gone)-(step_\d+)-\d+")
 
 
-class Damaged(Exception):
+class CorruptCheckpoint(Exception):
     """A checkpoint does not match its manifest; the message says where."""
 
 

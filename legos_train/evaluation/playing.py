@@ -10,7 +10,7 @@ from typing import Any
 import legos_envs
 from inference import InferenceError
 from legos_envs.records import Episode
-from legos_train.evaluation.exactly import solvable
+from legos_train.evaluation.exact_values import solvable
 from legos_train.evaluation.games import Pairing, PlannedGame, keep_endings, record
 from legos_train.evaluation.journal import Journal, line_of
 from legos_train.evaluation.outcomes import in_words

@@ -12,7 +12,7 @@ from typing import Any
 import legos_envs
 from legos_train.config import parse_assignments
 from legos_train.evaluation.env_words import SettingError, env_words, made
-from legos_train.evaluation.exactly import ExactResults
+from legos_train.evaluation.exact_values import ExactResults
 from legos_train.evaluation.games import Pairing, PlannedGame, Record, seeds_for
 from legos_train.evaluation.journal import Journal
 from legos_train.evaluation.outcomes import competitive, sides_of

@@ -32,7 +32,7 @@ def unpack(spec: str, folder: Path) -> tuple[str, Path]:
     assert checkpoint is not None  # a spec with a step is a run's
     try:
         weights, scale, step = words.read_weights(checkpoint)
-    except checkpoint_files.Damaged as error:
+    except checkpoint_files.CorruptCheckpoint as error:
         raise ExportError(f"{spec!r}: the checkpoint is damaged: {error}") from None
     matrices = [(match, array) for name, array in weights.items() if (match := _MATRIX.search(name))]
     parameters = {

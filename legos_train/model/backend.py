@@ -136,7 +136,7 @@ class TrainerBackend(Protocol):
         ...
 
     def read_run(self, path: Path, most: int) -> dict[str, Snapshot]:
-        """At most `most` snapshots of another run by name, spread evenly over its course, including the newest.
+        """At most `most` snapshots of another run by name, spread evenly over its task, including the newest.
 
         Raises:
             ValueError: there are none, or they do not fit this run's.

@@ -126,6 +126,7 @@ class MLXBackend:
 
     def publish(self, target: WeightReceiver, name: str, snapshot: Snapshot) -> None:
         """See `TrainerBackend`."""
+        mx.eval(snapshot.content)  # the receiver may use it in another thread, where nothing lazy can be evaluated
         target.publish(name, snapshot.content, snapshot.version)
 
     def drop_caches(self) -> None:

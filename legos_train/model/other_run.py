@@ -10,6 +10,7 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
+from inference import tensors
 from legos_train.disk import checkpoint
 
 Weights = dict[str, mx.array]
@@ -46,8 +47,7 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
     for name, file in files.items():
         if not file.is_file():
             continue
-        weights: Weights = dict(mx.load(str(file)))  # type: ignore[arg-type]
-        mx.eval(weights)
+        weights = tensors.from_bytes(file.read_bytes())
         if not any(_equal(weights, other) for other in found.values()):
             found[f"{_word(run.resolve().name)}.{name}"] = weights
     if not found:

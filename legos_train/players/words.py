@@ -328,7 +328,7 @@ def read_weights(where: Path) -> tuple[dict[str, Any], float, int]:
     """LoRA weights by mlx-lm's names, their scale and their version, from an adapter or a checkpoint directory.
 
     Raises:
-        AdapterError, Damaged: the files are incomplete.
+        AdapterError, CorruptCheckpoint: the files are incomplete.
     """
     if (where / "adapter_config.json").exists():
         from inference import read_adapter

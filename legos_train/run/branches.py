@@ -16,7 +16,7 @@ from legos_train.config.sections import BranchSettings
 from legos_train.credit import Advantages, ReturnScale
 from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer
-from legos_train.evaluation.exactly import ScoredAction
+from legos_train.evaluation.exact_values import ScoredAction
 from legos_train.players import actors
 from legos_train.rollout import Job, filters
 from legos_train.run.decision_points import Decisions, MirrorStep, played_by, turns_of
@@ -90,13 +90,13 @@ class Branches:
         self.scaled, self.mirror = scaled, mirror
         self._spread = ReturnScale(_NoCredit())
 
-    def check(self, course: Any, loss: str) -> None:
+    def check(self, task: Any, loss: str) -> None:
         """Checks that the actions of an env can be listed and scored.
 
         Raises:
             ConfigError: they cannot be.
         """
-        listed = any(info.get("legal_actions") for info in course.env.infos.values())
+        listed = any(info.get("legal_actions") for info in task.env.infos.values())
         wrong = "its first decisions list no legal actions" * (not listed)
         if self.renderer.reasons:
             wrong = "answers that begin with a thought give no probability to an action"
@@ -106,7 +106,7 @@ class Branches:
             raise ConfigError(
                 f"loss.name = {loss!r} values every action, by the tree of a game with exact truth (one that can be "
                 "solved, memory='state', one round, no reasoning, all seats the policy's), else by branches of what "
-                f"was played; for {course.slot.name} {wrong}. Use 'ppo'"
+                f"was played; for {task.slot.name} {wrong}. Use 'ppo'"
             )
 
     def add(self, out: Decisions, played: Sequence[tuple[Job, Episode]], share: float, version: int) -> None:
@@ -127,14 +127,14 @@ class Branches:
             if gains is None:
                 out.branches["unvalued"] += 1
                 continue
-            course: Any = self.measurer.courses[point.episode.env_id]
+            task: Any = self.measurer.tasks[point.episode.env_id]
             played_seat, legal = point.episode.trajectories[point.agent], point.taken.legal_actions or ()
-            role, declared = course.slot.seats[point.agent]
-            learner = actors.lookup(course.players, point.agent, role, declared).learner
+            role, declared = task.slot.seats[point.agent]
+            learner = actors.lookup(task.players, point.agent, role, declared).learner
             turns = turns_of(legal, legal, answers, version)
             seat = Trajectory(point.agent, role, turns=turns, info={} if learner is None else {"learner": learner})
             scale = self._spread.scale(point.episode.env_id, played_seat.role) if self.scaled else 1.0
-            price = getattr(course.env.unwrapped, "invalid_reward", None)
+            price = getattr(task.env.unwrapped, "invalid_reward", None)
             illegal = None if price is None else min(float(price), float(gains.min())) / scale
             masses = np.array([answer.probability for answer in answers])
             weight = share * point.weight / total
@@ -164,7 +164,7 @@ class Branches:
         for number, point in enumerate(points):
             by_seat.setdefault((point.episode.env_id, point.agent), []).append(number)
         for (name, agent), numbers in by_seat.items():
-            player = self.measurer.player(self.measurer.courses[name], agent, actors.POLICY)
+            player = self.measurer.player(self.measurer.tasks[name], agent, actors.POLICY)
             engine: Any = player.engine
             prompts: list[Sequence[int]] = []
             replies: list[Sequence[int]] = []

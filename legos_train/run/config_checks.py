@@ -21,7 +21,7 @@ def check_format(config: TrainConfig, arena: Arena) -> None:
 
 
 def held_out(role: str, config: TrainConfig) -> bool:
-    """Whether an actor is for an env that is only evaluated; `courses_of` handles it."""
+    """Whether an actor is for an env that is only evaluated; `eval_tasks_of` handles it."""
     return role.rpartition("/")[0] in {entry.label for entry in config.eval.env}
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from legos_envs import Episode
 from legos_envs.records import Trajectory, Turn
 from legos_train.credit import Advantages
-from legos_train.evaluation.exactly import ScoredAction
+from legos_train.evaluation.exact_values import ScoredAction
 
 Seating = tuple[str | None, ...]
 """By player number, the league member in the seat; None: the learning policy."""

@@ -12,7 +12,7 @@ from legos_envs import Episode, InfoSet, exact, parsing
 from legos_envs.records import Trajectory
 from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer
-from legos_train.evaluation.exactly import ScoredAction, code_table, scored_answers
+from legos_train.evaluation.exact_values import ScoredAction, code_table, scored_answers
 from legos_train.players import actors
 from legos_train.rollout import Job
 from legos_train.run.branches import Branches
@@ -60,30 +60,30 @@ class DecisionTable:
         self.measurer, self.scaled, self.explore, self.opponents = measurer, scaled, explore, opponents
         self.mirror, self.branches = mirror, branches
         self._name = "expected" if mirror is None else "mirror"
-        courses = {name: course for name, course in measurer.courses.items() if not course.held_out}
+        tasks = {name: task for name, task in measurer.tasks.items() if not task.held_out}
         always = branches.settings.when == "always"
-        self.trees = frozenset(name for name, course in courses.items() if course.exactly and not always)
-        for name, course in courses.items():
+        self.trees = frozenset(name for name, task in tasks.items() if task.exactly and not always)
+        for name, task in tasks.items():
             if name in self.trees:
                 for word in opponents:
-                    self._check(course, word)
+                    self._check(task, word)
             elif explore:
                 raise ConfigError(
                     f"loss.explore = {explore} weighs the decision points of a game's tree, and {name} is valued by "
                     "branches of what was played; leave it out"
                 )
             else:
-                branches.check(course, self._name)
-        if not always and len(self.trees) == len(courses) and branches.settings != type(branches.settings)():
+                branches.check(task, self._name)
+        if not always and len(self.trees) == len(tasks) and branches.settings != type(branches.settings)():
             raise ConfigError(
-                f"[branch] has no effect: {', '.join(courses)} is valued by its tree; leave it out, or set "
+                f"[branch] has no effect: {', '.join(tasks)} is valued by its tree; leave it out, or set "
                 'branch.when = "always"'
             )
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes printed at the start of a run about its games without a tree, if any."""
-        names = [name for name, course in self.measurer.courses.items() if not course.held_out]
+        names = [name for name, task in self.measurer.tasks.items() if not task.held_out]
         branched = ", ".join(name for name in names if name not in self.trees)
         of = self.branches.settings
         counted = f"{of.points} decision{'s' * (of.points > 1)} per game"
@@ -112,13 +112,13 @@ class DecisionTable:
             name, seating = key
             if name not in self.trees:
                 continue
-            course = self.measurer.courses[name]
+            task = self.measurer.tasks[name]
             for member in seating:
                 if (name, member) not in policies:
-                    policies[name, member] = self._policy(course, member)
+                    policies[name, member] = self._policy(task, member)
             mine = [policies[name, member] for member in seating]
             share = count / played.total()
-            _add(self, out, course, mine, key, trained[key], share, version)
+            _add(self, out, task, mine, key, trained[key], share, version)
         rest = Counter({key: count for key, count in played.items() if key[0] not in self.trees})
         if rest:
             if len(jobs) != len(episodes):
@@ -130,33 +130,33 @@ class DecisionTable:
             self.branches.add(out, pairs, rest.total() / played.total(), version)
         return out
 
-    def _policy(self, course: Any, member: str | None) -> Mapping[InfoSet, Sequence[ScoredAction]]:
+    def _policy(self, task: Any, member: str | None) -> Mapping[InfoSet, Sequence[ScoredAction]]:
         """A member's possible answers at the decision points of all seats, with probabilities."""
-        env: Any = course.env
+        env: Any = task.env
         infos = exact.graph_of(env.game).infosets
         table = None if member is None else code_table(env, member)
         if table is not None:
             return {i: [ScoredAction((), (), np.log([table[i].get(m, 0.0) or TINY])) for m in i.legal] for i in infos}
         if member in self.opponents and member != actors.BASE:
-            return scored_answers(env, self.measurer.opponent(course, member), infos)  # type: ignore[arg-type]
+            return scored_answers(env, self.measurer.opponent(task, member), infos)  # type: ignore[arg-type]
         adapter = None if member == actors.BASE else member or actors.POLICY
-        players = [self.measurer.player(course, agent, adapter) for agent in env.possible_agents]
+        players = [self.measurer.player(task, agent, adapter) for agent in env.possible_agents]
         out: dict[InfoSet, Sequence[ScoredAction]] = {}
         for number, player in enumerate(players):
             if player not in players[:number]:  # seats with equal prompts are scored in one call
                 out |= scored_answers(env, player, [info for info in infos if players[info.player] == player])
         return out
 
-    def _check(self, course: Any, word: str) -> None:
+    def _check(self, task: Any, word: str) -> None:
         """Checks that an opponent's action probabilities are known."""
-        if word == actors.BASE or code_table(course.env, word) is not None:
+        if word == actors.BASE or code_table(task.env, word) is not None:
             return
-        player: Any = self.measurer.opponent(course, word)
+        player: Any = self.measurer.opponent(task, word)
         if hasattr(player, "renderer") and not player.renderer.reasons:
             return
         raise ConfigError(
             f"loss.name = {self._name!r} needs the probability of every action of an opponent, and league.opponents "
-            f"has {word!r}, which only gives answers in {course.slot.name}; accepted are base, random, optimal, "
+            f"has {word!r}, which only gives answers in {task.slot.name}; accepted are base, random, optimal, "
             "scripted:NAME, a run, an adapter or a local model that answers without a thought, and a strategy of "
             "`legos exploit`. Leave it out, or use 'ppo'"
         )
@@ -165,7 +165,7 @@ class DecisionTable:
 def _add(
     table: DecisionTable,
     out: Decisions,
-    course: Any,
+    task: Any,
     policies: Sequence[Mapping[InfoSet, Sequence[ScoredAction]]],
     played: Played,
     trained: set[int],
@@ -173,7 +173,7 @@ def _add(
     version: int,
 ) -> None:
     """Adds the decision points of a game, with one of the `policies` per seat and a total weight of `share`."""
-    env: Any = course.env
+    env: Any = task.env
     graph = exact.graph_of(env.game)
     answers = [policies[info.player][info] for info in graph.infosets]
     masses = [np.array([answer.probability for answer in choices]) for choices in answers]
@@ -197,8 +197,8 @@ def _add(
         agent = env.possible_agents[info.player]
         legal = parsing.write_actions(info.legal, env.action_format)
         turns = turns_of(info.legal, legal, answers[at], version)
-        role, declared = course.slot.seats[agent]
-        learner = actors.lookup(course.players, agent, role, declared).learner
+        role, declared = task.slot.seats[agent]
+        learner = actors.lookup(task.players, agent, role, declared).learner
         seat = Trajectory(agent, role, turns=turns, info={} if learner is None else {"learner": learner})
         weight = share * visits[at] / total
         out.add(played, seat, masses[at], gains, illegal, weight, table.mirror)

@@ -8,8 +8,8 @@ from typing import Any
 from legos_train.disk import MetricsFile, RunDirectory
 from legos_train.observe import Result, eval_numbers, verdict
 from legos_train.players import actors
-from legos_train.run.evaluate import AVERAGE, evaluate, publish_average
 from legos_train.run.parts import Parts
+from legos_train.run.periodic_eval import AVERAGE, evaluate, publish_average
 from legos_train.run.report_facts import facts_of
 from legos_train.run.trainer import Trainer
 
@@ -68,7 +68,7 @@ def _against_past(parts: Parts, published: str, known: Mapping[str, float]) -> d
     unless their evaluation already has that, and against earlier weights of the run.
     """
     own = actors.POLICY if published == "last" else AVERAGE
-    wins = [course.prefix + eval_numbers.BASE_WINS for course in parts.measurer.contests]
+    wins = [task.prefix + eval_numbers.BASE_WINS for task in parts.measurer.contests]
     numbers = {} if all(name in known for name in wins) else parts.measurer.against(own, {"base": None})
     for step, snapshot in parts.past.items():
         if step < parts.learner.step and parts.measurer.contests:

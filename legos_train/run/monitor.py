@@ -20,7 +20,7 @@ from legos_train.observe import eval_numbers, verdict
 NO_BOUND = math.inf
 
 
-class Watched(NamedTuple):
+class Monitored(NamedTuple):
     """What a limit applies to: a key of the metrics record or a value derived from it, and advice if exceeded."""
 
     key: str
@@ -30,24 +30,26 @@ class Watched(NamedTuple):
 
 
 WATCHED = {
-    "role_gap": Watched(
+    "role_gap": Monitored(
         "reward", 'one role wins whatever the other does; try `credit.name = "rae"`, a league, or a fairer environment'
     ),
-    "unscored": Watched("unscored_rate", "the judge's verdicts cannot be parsed; give it another model (`actors`)"),
-    "invalid": Watched("invalid_rate", "the policy loses the format; raise the KL weight or lower the learning rate"),
-    "illegal": Watched("illegal_rate", "the policy's answers are not legal actions; raise the KL weight"),
-    "idle": Watched("learning_updates", "steps pass without an update; see their `dropped`, `left_out` and `outcomes`"),
-    "live": Watched("live_share", "almost no token has a gradient; use larger groups, or a curriculum", least=True),
-    "entropy": Watched(
+    "unscored": Monitored("unscored_rate", "the judge's verdicts cannot be parsed; give it another model (`actors`)"),
+    "invalid": Monitored("invalid_rate", "the policy loses the format; raise the KL weight or lower the learning rate"),
+    "illegal": Monitored("illegal_rate", "the policy's answers are not legal actions; raise the KL weight"),
+    "idle": Monitored(
+        "learning_updates", "steps pass without an update; see their `dropped`, `left_out` and `outcomes`"
+    ),
+    "live": Monitored("live_share", "almost no token has a gradient; use larger groups, or a curriculum", least=True),
+    "entropy": Monitored(
         "entropy", "the policy has become almost deterministic; raise the KL weight or the entropy bonus", least=True
     ),
-    "length": Watched(
+    "length": Monitored(
         "tokens_per_turn", "answers grow or shrink without bound; look at rollouts.jsonl, then at `loss.aggregation`"
     ),
-    "zero_advantages": Watched(
+    "zero_advantages": Monitored(
         "zero_advantages", "almost nothing is left to learn from; use larger groups, or a curriculum"
     ),
-    "kl": Watched("kl", "the policy is far from its reference; raise the KL weight or lower the learning rate"),
+    "kl": Monitored("kl", "the policy is far from its reference; raise the KL weight or lower the learning rate"),
 }
 MEASURED = {
     "worse": "both last weights and average are worse than before the first step; lower the learning rate, raise the "

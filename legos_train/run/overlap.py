@@ -23,7 +23,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from inference import Engine
+from inference import Engine, tensors
 from legos_envs import Episode
 from legos_envs.records import episode_from_json
 from legos_train.arena import Arena
@@ -95,9 +95,6 @@ class ThreadGenerator:
             return None
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
-        if not isinstance(weights, tinker.RemoteWeights):
-            weights = dict(weights)
-            mx.eval(weights)
         self._inbox.put(serving_jobs.Publish(name, weights, version))
 
     def unpublish(self, name: str) -> None:
@@ -179,7 +176,7 @@ class ProcessGenerator:
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
         self._count += 1
         path = self._folder / f"{self._count}.safetensors"
-        mx.save_safetensors(str(path), dict(sorted(weights.items())))
+        path.write_bytes(tensors.to_bytes(weights))
         self._send({"name": name, "path": str(path), "version": version})
 
     def unpublish(self, name: str) -> None:

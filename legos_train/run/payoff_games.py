@@ -7,7 +7,7 @@ from typing import Any
 
 from legos_envs.table import keyed_generator
 from legos_train.errors import ConfigError
-from legos_train.evaluation import Measurer, exactly
+from legos_train.evaluation import Measurer, exact_values
 from legos_train.league import League, sides_of
 from legos_train.rollout import Job
 from legos_train.run.parts import Parts
@@ -40,24 +40,24 @@ def _play(parts: Parts, league: League, env: str, pairs: list[tuple[str, str]]) 
 
 def _solve(parts: Parts, league: League, env: str, pairs: list[tuple[str, str]]) -> None:
     """From the game tree: the average return of both seats over all deals and legal answers."""
-    course = parts.measurer.courses[env]
-    game: Any = course.env.game  # type: ignore[attr-defined]
-    tables = {name: _table(parts.measurer, league, course, name) for name in {name for pair in pairs for name in pair}}
+    task = parts.measurer.tasks[env]
+    game: Any = task.env.game  # type: ignore[attr-defined]
+    tables = {name: _table(parts.measurer, league, task, name) for name in {name for pair in pairs for name in pair}}
     for first, second in pairs:
         paid = [
-            exactly.value_against(game, tables[first], tables[second], 0),
-            exactly.value_against(game, tables[second], tables[first], 1),
+            exact_values.value_against(game, tables[first], tables[second], 0),
+            exact_values.value_against(game, tables[second], tables[first], 1),
         ]
         league.record_pair(first, second, [paid], env)
 
 
-def _table(measurer: Measurer, league: League, course: Any, name: str) -> exactly.PolicyTable:
+def _table(measurer: Measurer, league: League, task: Any, name: str) -> exact_values.PolicyTable:
     if name not in league.weights:
-        table = exactly.code_table(course.env, name)
+        table = exact_values.code_table(task.env, name)
         assert table is not None, "check_payoffs ensures this"
         return table
-    players = [measurer.player(course, agent, name) for agent in course.slot.seats]
-    return exactly.action_probabilities(course.env, players, course.info_sets)[0]
+    players = [measurer.player(task, agent, name) for agent in task.slot.seats]
+    return exact_values.action_probabilities(task.env, players, task.info_sets)[0]
 
 
 def check_payoffs(measurer: Measurer, league: League) -> None:
@@ -69,14 +69,14 @@ def check_payoffs(measurer: Measurer, league: League) -> None:
     if league.settings.mode != "psro" or league.settings.payoff_games:
         return
     for env in league.standings:
-        course = measurer.courses[env]
-        if not course.exactly or len(course.slot.seats) != 2:
+        task = measurer.tasks[env]
+        if not task.exactly or len(task.slot.seats) != 2:
             raise ConfigError(
                 f"league.payoff_games = 0 takes payoffs from the tree of a solvable two-seat game, and "
                 f"{env} as configured here is not one; give a number of games, such as 64"
             )
         for word in league.settings.opponents:
-            if exactly.code_table(course.env, word) is None:
+            if exact_values.code_table(task.env, word) is None:
                 raise ConfigError(
                     f"league.payoff_games = 0 needs the probability of every move of an opponent, and {word!r} in "
                     f"{env} only gives answers; give a number of games, such as 64"

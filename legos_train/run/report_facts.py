@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from legos_envs import exact
+from legos_train.evaluation import exact_values
 from legos_train.league import League, Score
 from legos_train.run.parts import Parts
 
@@ -29,20 +30,18 @@ def facts_of(parts: Parts) -> dict[str, Any]:
 
 def _strategy(parts: Parts) -> dict[str, Any]:
     """Action probabilities before and after and of an equilibrium, in every information set of a small game."""
-    from legos_train.evaluation import exactly
-
     measurer = parts.measurer
-    course, *more = [course for course in measurer.courses.values() if not course.held_out]
-    infos = course.info_sets
+    task, *more = [task for task in measurer.tasks.values() if not task.held_out]
+    infos = task.info_sets
     if more or infos is None or len(infos) > MANY_ROWS:
         return {}
     columns: dict[str, Any] = {}
     for name, adapter in (("before", None), ("last", "policy"), ("average", "average")):
-        players = [measurer.player(course, agent, adapter) for agent in course.slot.seats]
+        players = [measurer.player(task, agent, adapter) for agent in task.slot.seats]
         if adapter is None or {player.adapter for player in players} <= set(parts.engine.adapters()):
-            columns[name], _ = exactly.action_probabilities(course.env, players, infos)  # type: ignore[arg-type]
+            columns[name], _ = exact_values.action_probabilities(task.env, players, infos)  # type: ignore[arg-type]
     with suppress(ValueError):  # a game without a known equilibrium
-        solution = exact.nash(course.env.game)  # type: ignore[attr-defined]
+        solution = exact.nash(task.env.game)  # type: ignore[attr-defined]
         columns["an equilibrium"] = {info: solution(info) for info in infos}
     return {"columns": list(columns), "rows": _strategy_rows(infos, list(columns.values()))}
 
@@ -70,18 +69,16 @@ def _alike(one: list[list[Any]], other: list[list[Any]]) -> bool:
 
 def _references(parts: Parts) -> dict[str, dict[str, float]]:
     """For each metric, the values of uniform legal play and, if a game was solved, of an equilibrium."""
-    from legos_train.evaluation import exactly
-
     found: dict[str, dict[str, float]] = {}
-    for course in parts.measurer.courses.values():
-        if course.info_sets is None or len(course.info_sets) > MOST_SOLVED:
+    for task in parts.measurer.tasks.values():
+        if task.info_sets is None or len(task.info_sets) > MOST_SOLVED:
             continue
         for name in ("random", "optimal"):
             table = None
             with suppress(ValueError):  # a game without a known equilibrium
-                table = exactly.code_table(course.env, name)
-            for key, value in ({} if table is None else exactly.policy_metrics(course.env, table)).items():  # type: ignore[arg-type]
-                found.setdefault(course.prefix + key, {})[REFERENCES[name]] = round(value, 9)
+                table = exact_values.code_table(task.env, name)
+            for key, value in ({} if table is None else exact_values.policy_metrics(task.env, table)).items():  # type: ignore[arg-type]
+                found.setdefault(task.prefix + key, {})[REFERENCES[name]] = round(value, 9)
     return found
 
 

@@ -64,13 +64,13 @@ class RolloutLog:
 
     def _exact(self, trainer: Trainer, episode: Episode) -> dict[str, Any] | None:
         """The exact value of each move, in games that can be solved quickly."""
-        course = trainer.parts.measurer.courses.get(episode.env_id)
-        if course is None or course.info_sets is None or episode.options:
+        task = trainer.parts.measurer.tasks.get(episode.env_id)
+        if task is None or task.info_sets is None or episode.options:
             return None
         if episode.env_id not in self._truths:
             from legos_train.observe.viewer import exact_values
 
-            self._truths[episode.env_id] = exact_values(course.env)
+            self._truths[episode.env_id] = exact_values(task.env)
         return self._truths[episode.env_id](episode)
 
     def sync(self) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import mlx.core as mx
+import numpy as np
 
 from inference import (
     Completion,
@@ -207,25 +207,23 @@ def check_numbers(
             remote.unpublish(PROBE)
 
 
-def _probe_adapter(backend: TrainerBackend) -> dict[str, mx.array]:
+def _probe_adapter(backend: TrainerBackend) -> dict[str, Any]:
     """Adapter weights that change the model's output; empty if the backend gives no arrays."""
     shapes = _Shapes()
     with suppress(TypeError):  # weights held elsewhere cannot be published here
         backend.publish(shapes, PROBE, backend.snapshot(0))
-    keys = iter(mx.random.split(mx.random.key(7), max(2, len(shapes.weights))))
-    probe = {
-        name: mx.random.normal(w.shape, key=next(keys)) * SPREAD if name.endswith("lora_b") else w
+    draws = np.random.default_rng(7)
+    return {
+        name: w + SPREAD * draws.standard_normal(w.shape, np.float32) if name.endswith("lora_b") else w
         for name, w in shapes.weights.items()
     }
-    mx.eval(probe)
-    return probe
 
 
 class _Shapes:
     """Captures what a backend publishes."""
 
     def __init__(self) -> None:
-        self.weights: dict[str, mx.array] = {}
+        self.weights: dict[str, Any] = {}
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
         self.weights = dict(weights)

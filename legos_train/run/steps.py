@@ -12,9 +12,9 @@ from legos_train.disk import MetricsFile, RunDirectory, crashpoint
 from legos_train.errors import Stopped
 from legos_train.observe import Progress, trackers, viewer
 from legos_train.run import state
-from legos_train.run.evaluate import evaluate
+from legos_train.run.alarm_actions import alarms_of
 from legos_train.run.finish import past_steps
-from legos_train.run.respond import alarms_of
+from legos_train.run.periodic_eval import evaluate
 from legos_train.run.rollout_log import RolloutLog
 from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import Trainer

@@ -19,10 +19,10 @@ from legos_train.loss import LossSettings
 from legos_train.model import Learners
 from legos_train.players import Background
 from legos_train.rollout import Job, filters
+from legos_train.run.alarm_actions import respond
 from legos_train.run.parts import Parts
 from legos_train.run.payoff_games import fill_payoffs
 from legos_train.run.replay import ReplayBatch
-from legos_train.run.respond import respond
 from legos_train.run.step_record import Clock, step_record
 
 MAX_EMPTY = 20

@@ -15,9 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-import mlx.core as mx
-
-from inference import Engine
+from inference import Engine, tensors
 from inference.forward import use_threads
 from legos_envs.records import episode_to_json
 from legos_train.config import from_dict
@@ -54,8 +52,7 @@ def read(lines: TextIO, inbox: queue.Queue[serving_jobs.Message]) -> None:
                 inbox.put(serving_jobs.Publish(data["name"], None))
             else:
                 path = Path(data["path"])
-                weights = dict(mx.load(str(path)))  # type: ignore[arg-type]
-                mx.eval(weights)  # before the file is removed: loading is lazy
+                weights = tensors.from_bytes(path.read_bytes())
                 path.unlink()
                 inbox.put(serving_jobs.Publish(data["name"], weights, data["version"]))
     finally:

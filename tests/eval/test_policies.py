@@ -153,7 +153,7 @@ def test_training_measures_what_an_evaluation_measures(run_dir: Path, capsys: py
     """The same weights on the same seeds: against random play, against a seat that is given away, and alone."""
     from inference import Engine
     from inference.text import Renderer
-    from legos_train.evaluation import Measurer, courses_of, followed
+    from legos_train.evaluation import Measurer, eval_tasks_of, followed
 
     word = f"{run_dir}@last"
     engine = Engine.load("tiny")
@@ -173,8 +173,8 @@ def test_training_measures_what_an_evaluation_measures(run_dir: Path, capsys: py
     for name, settings, arguments in cases:
         config = from_dict({**settings, "eval": {"games": 12}, "seed": 7})
         arena = arena_of(config)
-        courses = courses_of(arena, config)
-        measurer = Measurer(courses, engine, Renderer(engine.tokenizer), engine.context, followed(None, courses))
+        tasks = eval_tasks_of(arena, config)
+        measurer = Measurer(tasks, engine, Renderer(engine.tokenizer), engine.context, followed(None, tasks))
         found = measurer.measure("trained")
         measurer.close()
         sampling = ["--max-tokens", str(arena.default.max_tokens), "--no-exact", "--json"]

@@ -120,6 +120,9 @@ def test_vllm_is_told_what_the_models_own_defaults_would_decide() -> None:
     told = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "thinking_token_budget": -1}
     told |= {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
     assert told.items() <= body.items() and not {"speculate", "seeds", "seed"} & body.keys()
+    assert CompletionRequest.model_validate(body), "a router in front of `legos serve` may look like vLLM"
+    with pytest.raises(ValidationError, match="repetition_penalty"):
+        CompletionRequest.model_validate({**body, "repetition_penalty": 1.1})
 
 
 @pytest.mark.parametrize("name", [option.name for option in NUMBERS])

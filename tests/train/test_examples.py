@@ -33,14 +33,21 @@ def test_an_example_trains(path: Path, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "adapter" / "adapters.safetensors").exists()
 
 
-@pytest.mark.slow
-def test_selfplay_in_one_file_runs_and_fits_on_a_page() -> None:
-    path = EXAMPLES[0].parent / "selfplay_in_one_file.py"
-    assert len(path.read_text().splitlines()) <= 150
-    main = runpy.run_path(str(path))["main"]
+SELFPLAY = EXAMPLES[0].parent / "selfplay_in_one_file.py"
+
+
+def test_selfplay_in_one_file_takes_two_steps_and_fits_on_a_page() -> None:
+    assert len(SELFPLAY.read_text().splitlines()) <= 150
+    main = runpy.run_path(str(SELFPLAY))["main"]
     main.__globals__["UPDATES"] = 1
     before, after = main(steps=2, games=32)
     assert abs(before - 0.342) < 0.01 and after > before
+
+
+@pytest.mark.slow
+def test_selfplay_in_one_file_learns_nim() -> None:
+    before, after = runpy.run_path(str(SELFPLAY))["main"]()
+    assert before < 0.35 and after > 0.97
 
 
 def test_spirals_presets_take_returns_as_they_are() -> None:

@@ -16,7 +16,7 @@ from legos_train.disk import MetricsFile
 from legos_train.observe.trackers import flatten
 from legos_train.run import build
 from legos_train.run.build import arena_of
-from legos_train.run.evaluate import evaluate
+from legos_train.run.periodic_eval import evaluate
 from tests.train.helpers import digest, small
 
 TRANSFER = Path(__file__).parents[2] / "examples/transfer.toml"
@@ -117,14 +117,14 @@ def test_actors_are_those_named_for_the_env_and_no_others() -> None:
     }
     watched = held_out({"id": "LeducPoker-v0", "name": "cards"}, {"id": "Debate-v0", "name": "talk"}, "Nim-v0")
     config = small(actors=actors, eval=watched)
-    from legos_train.evaluation import courses_of
+    from legos_train.evaluation import eval_tasks_of
 
-    courses = {course.slot.name: course for course in courses_of(arena_of(config, arena), config)}
-    assert courses["Nim-v0"].own == ["player_0", "player_1"], "random has the seat of the run's env only"
-    cards = courses["cards"]
+    tasks = {task.slot.name: task for task in eval_tasks_of(arena_of(config, arena), config)}
+    assert tasks["Nim-v0"].own == ["player_0", "player_1"], "random has the seat of the run's env only"
+    cards = tasks["cards"]
     assert cards.own == ["player_0"] and cards.players["*"].system_prompt == "Think."
-    assert courses["talk"].players["judge"].model == "scripted:x"
-    assert courses["KuhnPoker-v0"].own == ["player_0"]
+    assert tasks["talk"].players["judge"].model == "scripted:x"
+    assert tasks["KuhnPoker-v0"].own == ["player_0"]
 
 
 @pytest.mark.parametrize(

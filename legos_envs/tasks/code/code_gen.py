@@ -103,7 +103,7 @@ from legos_envs.tasks.code import generated, source_items
 from legos_envs.tasks.code.code_gen_players import PLAYERS
 from legos_envs.tasks.code.code_items import ITEMS, Item
 from legos_envs.tasks.code.mutants import mutants
-from legos_envs.tasks.code.running import SECONDS, TimeLeft, reference_results, results_of, same
+from legos_envs.tasks.code.sandboxed_calls import SECONDS, TimeLeft, reference_results, results_of, same
 from legos_envs.tasks.code.unit_tests import UnitTest, read_tests
 from legos_envs.tasks.given_items import without_source
 from legos_envs.tasks.splits import SPLITS, of_split

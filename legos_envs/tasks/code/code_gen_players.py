@@ -7,7 +7,7 @@ from collections.abc import Callable
 from legos_envs.play import Decision
 from legos_envs.tasks.code import generated
 from legos_envs.tasks.code.code_items import ITEMS, Item
-from legos_envs.tasks.code.running import reference_results
+from legos_envs.tasks.code.sandboxed_calls import reference_results
 
 
 def _find(decision: Decision) -> Item | None:

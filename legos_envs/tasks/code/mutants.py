@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from legos_envs.tasks.code.code_items import Item
-from legos_envs.tasks.code.running import FAILED, reference_results, results_of, same
+from legos_envs.tasks.code.sandboxed_calls import FAILED, reference_results, results_of, same
 
 MOST = 3
 TRIES = 24

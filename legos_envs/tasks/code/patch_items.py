@@ -18,7 +18,7 @@ from numpy.random import Generator
 from legos_envs.tasks.code.code_items import Item
 from legos_envs.tasks.code.input_domains import Domain, Int, Ints, Like, Text
 from legos_envs.tasks.code.mutants import mutants
-from legos_envs.tasks.code.running import reference_results, results_of, same
+from legos_envs.tasks.code.sandboxed_calls import reference_results, results_of, same
 
 FILE = Path(__file__).with_name("data") / "patches.toml"
 

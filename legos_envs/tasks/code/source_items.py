@@ -14,7 +14,7 @@ from typing import Any
 
 from legos_envs import arguments
 from legos_envs.tasks.code.code_items import Item
-from legos_envs.tasks.code.running import FAILED, results_of, same
+from legos_envs.tasks.code.sandboxed_calls import FAILED, results_of, same
 from legos_envs.tasks.code.unit_tests import UnitTest, read_test
 from legos_envs.tasks.rows import open_rows
 

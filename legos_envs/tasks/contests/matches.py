@@ -230,9 +230,9 @@ def round_robin(entrants: Sequence[str], seats: int = 2) -> list[tuple[str, ...]
     return matches
 
 
-def entrant_names(num_entrants: int, least: int = 2, most: int = 16) -> list[str]:
+def entrant_names(num_entrants: int, most: int = 16) -> list[str]:
     """`entrant_0`, `entrant_1`, ..."""
-    return [f"entrant_{i}" for i in range(arguments.whole("num_entrants", num_entrants, least, most))]
+    return [f"entrant_{i}" for i in range(arguments.whole("num_entrants", num_entrants, 2, most))]
 
 
 def make_match(match: Match, kwargs: Mapping[str, Any]) -> TextEnv:

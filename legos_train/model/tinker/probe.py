@@ -27,7 +27,7 @@ TINY_CLIP = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ProbeResult:
     """A server's behaviour.
 
     Attributes:
@@ -41,7 +41,7 @@ class Found:
     frozen: bool
 
 
-def probe(training: Training, prompt: Sequence[int], token: int) -> Found:
+def probe(training: Training, prompt: Sequence[int], token: int) -> ProbeResult:
     """Tests a server on one token after a prompt. The weights are useless afterwards.
 
     Raises:
@@ -80,7 +80,7 @@ def probe(training: Training, prompt: Sequence[int], token: int) -> Found:
     shift([short], rate)
     frozen = abs(_last(service, kept, short) - first) < 0.1 * abs(again) * rate
     service.discard(path)
-    return Found(reduction, clips, frozen)
+    return ProbeResult(reduction, clips, frozen)
 
 
 def _item(prompt: Sequence[int], token: int, rest: Sequence[int]) -> SampledSequence:

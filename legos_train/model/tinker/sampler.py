@@ -20,7 +20,7 @@ WAIT = 0.05  # seconds that a step waits for the first answer
 SEEDS = 1 << 31
 
 
-class Served(NamedTuple):
+class ServedWeights(NamedTuple):
     """A name that can be sampled from."""
 
     sampler: Any
@@ -55,7 +55,7 @@ class TinkerEngine:
         self.service, self.in_flight = service, in_flight
         self.frozen = True
         self._base: Any = None
-        self._served: dict[str, Served] = {}
+        self._served: dict[str, ServedWeights] = {}
         self._new: list[tuple[int, Request]] = []
         self._waiting: deque[Call] = deque()
         self._flying = self._count = 0
@@ -162,7 +162,7 @@ class TinkerEngine:
         assert isinstance(weights, RemoteWeights)
         path = weights.playable(live=name == actors.POLICY)
         sampler = self.service.wait("sample", lambda: self.service.client.create_sampling_client(model_path=path))
-        self._served[name] = Served(sampler, version, path)
+        self._served[name] = ServedWeights(sampler, version, path)
         return path
 
     def path_of(self, name: str) -> str | None:

@@ -20,7 +20,7 @@ from legos_train.errors import ConfigError, TrainingError
 from legos_train.loss import LossSettings, batch_loss, metrics
 from legos_train.model.backend import BackendState, Capabilities, Snapshot
 from legos_train.model.tinker.data import SampledSequence, items, spread
-from legos_train.model.tinker.probe import Found, probe
+from legos_train.model.tinker.probe import ProbeResult, probe
 from legos_train.model.tinker.reduction import undone
 from legos_train.model.tinker.reference import Reference
 from legos_train.model.tinker.sampler import TinkerEngine
@@ -81,7 +81,7 @@ class TinkerBackend:
         self._kept: set[str] = set()
         self._states: deque[str] = deque()
 
-    def _probe(self, prompt: Sequence[int]) -> Found:
+    def _probe(self, prompt: Sequence[int]) -> ProbeResult:
         training = Training(self.service, self.config)
         try:
             found = probe(training, prompt[:7], int(prompt[7]))

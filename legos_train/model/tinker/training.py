@@ -12,7 +12,7 @@ from legos_train.config import TrainConfig
 from legos_train.model.tinker.data import SampledSequence
 from legos_train.model.tinker.service import Service
 
-Asked = Callable[[str, Any], Any]
+ServiceCall = Callable[[str, Any], Any]
 
 
 class Training:
@@ -25,7 +25,7 @@ class Training:
         ask: `Service.begin` before the first step, `Service.wait` later.
     """
 
-    def __init__(self, service: Service, config: TrainConfig, state: str | None = None, ask: Asked | None = None):
+    def __init__(self, service: Service, config: TrainConfig, state: str | None = None, ask: ServiceCall | None = None):
         self.service, self.config = service, config
         self.ask = ask or service.begin
         if state is None:

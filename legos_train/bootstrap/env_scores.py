@@ -60,11 +60,9 @@ def illegal_actions(trajectory: Trajectory, episode: Episode) -> int:
     return answered + forfeited
 
 
-def measure_all(
-    player: ModelPlayer, env_ids: Sequence[str] | None = None, games: int = 32, batch: int = 64
-) -> Iterator[Played]:
+def measure_all(player: ModelPlayer, env_ids: Sequence[str] | None = None, games: int = 32) -> Iterator[Played]:
     """Plays all registered environments, or some, for `games` games in each setting, or fewer for `LONG`."""
-    rollouts = Rollouts(legos_envs.make, concurrency=batch)
+    rollouts = Rollouts(legos_envs.make, concurrency=64)
     for env_id in legos_envs.registered() if env_ids is None else env_ids:
         count = max(1, games // 4) if env_id.removesuffix("-v0") in LONG else games
         others, trained = _best_players(env_id)

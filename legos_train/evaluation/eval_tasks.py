@@ -1,4 +1,4 @@
-"""The evaluations of a run, on its own and held-out envs. Each is a course: an env, its players, its games."""
+"""The evaluations of a run, on its own and held-out envs. Each is a task: an env, its players, its games."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from legos_envs import InfoSet, exact
 from legos_train.arena import Arena, EnvSlot, actor_of
 from legos_train.config import TrainConfig, sections
 from legos_train.errors import ConfigError
-from legos_train.evaluation.exactly import MANY_POSITIONS, exact_names, solvable
+from legos_train.evaluation.exact_values import MANY_POSITIONS, exact_names, solvable
 from legos_train.evaluation.outcomes import competitive, sides_of
 from legos_train.observe import eval_numbers
 from legos_train.players import Actor, actors
@@ -23,7 +23,7 @@ SELF = "self"
 
 
 @dataclass(slots=True)
-class Course:
+class EvalTask:
     """An env to evaluate.
 
     Attributes:
@@ -100,14 +100,14 @@ class Course:
         return [self.score, *answers, *roles, *endings, "invalid", "truncated", "unscored"]
 
 
-def followed(best: str | None, courses: Sequence[Course]) -> str:
+def followed(best: str | None, tasks: Sequence[EvalTask]) -> str:
     """The metric that selects `best`: `eval.best`, which may be `name`, `ENV/name` or `ENV.name`; None: the first of
-    the first course.
+    the first task.
 
     Raises:
-        ConfigError: the courses have no such metric; the message lists theirs.
+        ConfigError: the tasks have no such metric; the message lists theirs.
     """
-    known = [course.prefix + name for course in courses for name in course.names()]
+    known = [task.prefix + name for task in tasks for name in task.names()]
     dotted = {".".join(name.rsplit("/", 1)): name for name in known}
     if best is None or best in known:
         return best or known[0]
@@ -118,8 +118,8 @@ def followed(best: str | None, courses: Sequence[Course]) -> str:
     raise ConfigError(f"eval.best = {best!r} is not a metric of this run{hint} Available: {', '.join(dotted)}")
 
 
-def courses_of(arena: Arena, config: TrainConfig) -> list[Course]:
-    """The courses of a run: its envs, then the held-out ones.
+def eval_tasks_of(arena: Arena, config: TrainConfig) -> list[EvalTask]:
+    """The tasks of a run: its envs, then the held-out ones.
 
     Raises:
         ConfigError: a held-out env cannot be created as configured; the message names it.
@@ -129,11 +129,11 @@ def courses_of(arena: Arena, config: TrainConfig) -> list[Course]:
         env, info_sets = _opened(slot)
         every = settings.every if _cheap(info_sets) else 0
         prefix = f"{name}/" if many else ""
-        out.append(Course(slot, env, info_sets, arena.players(slot), prefix, settings.games, 1, config.seed, every))
+        out.append(EvalTask(slot, env, info_sets, arena.players(slot), prefix, settings.games, 1, config.seed, every))
     return [*out, *(_held_out(entry, arena, config) for entry in settings.env)]
 
 
-def _held_out(entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -> Course:
+def _held_out(entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -> EvalTask:
     own, settings = Arena(arena.model), config.eval
     own.learners = arena.learners
     default = arena.default
@@ -152,7 +152,7 @@ def _held_out(entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -
         raise ConfigError(f"eval.env {entry.label!r} cannot be created: {text}") from error
     _add_actors(own, entry, arena, config)
     cheap = settings.every if _cheap(info_sets) else 0
-    course = Course(
+    task = EvalTask(
         slot,
         env,
         info_sets,
@@ -165,14 +165,14 @@ def _held_out(entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -
         opponent=entry.opponent,
         held_out=True,
     )
-    if not course.own:
+    if not task.own:
         raise ConfigError(f"eval.env {entry.label!r}: its actors leave the policy no seat")
-    if course.rival is not None and len(course.sides) < 2:
+    if task.rival is not None and len(task.sides) < 2:
         raise ConfigError(
             f"eval.env {entry.label!r}: opponent = {entry.opponent!r} has no seat, because the policy plays "
             f"{entry.id} alone; leave opponent out"
         )
-    return course
+    return task
 
 
 def _add_actors(own: Arena, entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -> None:

@@ -14,20 +14,20 @@ AVERAGE = "average"
 """The adapter under which the weight average is evaluated."""
 
 
-def evaluate(parts: Parts, courses: Collection[str] | None = None, *, together: bool = True) -> dict[str, float]:
+def evaluate(parts: Parts, tasks: Collection[str] | None = None, *, together: bool = True) -> dict[str, float]:
     """Evaluates the last weights and, as `NAME_average`, the weight average; tracks the best.
 
     Args:
         parts: the run.
-        courses: names of the envs to evaluate in; all by default.
+        tasks: names of the envs to evaluate in; all by default.
         together: whether all ranks evaluate now; else only this one.
     """
     step = parts.learner.step
     last, results = parts.backend.snapshot(step), {}
-    results["last"] = (last, _measured(parts, actors.POLICY, courses, together))
+    results["last"] = (last, _measured(parts, actors.POLICY, tasks, together))
     if parts.config.average.kind != "none" and step:
         average = publish_average(parts)
-        results[AVERAGE] = (average, _measured(parts, AVERAGE, courses, together))
+        results[AVERAGE] = (average, _measured(parts, AVERAGE, tasks, together))
     for kind, (weights, numbers) in results.items():
         if step and _better(parts, numbers):
             parts.best = Best(step, kind, numbers, weights)
@@ -43,9 +43,9 @@ def publish_average(parts: Parts) -> Snapshot:
     return average
 
 
-def _measured(parts: Parts, adapter: str, courses: Collection[str] | None, together: bool) -> dict[str, float]:
+def _measured(parts: Parts, adapter: str, tasks: Collection[str] | None, together: bool) -> dict[str, float]:
     """The results; with several ranks those of rank 0, so that all keep the same weights as the best."""
-    numbers = parts.measurer.measure(adapter, courses)
+    numbers = parts.measurer.measure(adapter, tasks)
     if together and parts.world is not None:
         numbers = json.loads(parts.world.share(json.dumps(numbers).encode()))
     return numbers
