@@ -30,6 +30,7 @@ import threadpoolctl
 
 # Every CBLAS symbol that libmlx.so imports. LAPACK is left alone.
 SYMBOLS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")
+_threads = [1]
 
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_STRTAB, _DT_SYMTAB, _DT_RELA, _DT_RELASZ, _DT_PLTRELSZ, _DT_JMPREL = 5, 6, 7, 8, 2, 23
@@ -87,7 +88,13 @@ def set_threads(n: int) -> bool:
     _enable()
     pools = threadpoolctl.ThreadpoolController().select(user_api="blas")
     pools.limit(limits=int(n))
+    _threads[0] = int(n)
     return bool(pools.info())
+
+
+def threads() -> int:
+    """The number that `set_threads` was last called with; 1 before."""
+    return _threads[0]
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""What a model does before any training: how often it answers illegally, and how evenly it plays the legal moves.
+"""How a model plays before any training: how often it answers illegally, and how evenly it plays legal moves.
 
 Exact, not sampled: the probability of every legal reply (end mark included) is computed in every information set.
 """
@@ -26,7 +26,7 @@ class Evenness(NamedTuple):
     """Over the information sets of one env, each counted once, at temperature 1.
 
     Attributes:
-        info_sets: how many there are.
+        info_sets: their number.
         illegal_mean: mean probability of a reply that is not exactly one of the legal ones.
         illegal_max: the largest such probability.
         kl_mean: mean of KL(policy given a legal reply || uniform over the legal replies), in nats.
@@ -57,12 +57,12 @@ def evenness(player: ModelPlayer, env: GameEnv, sets: Sequence[InfoSet] | None =
 
 
 def policy_table(player: ModelPlayer, env: GameEnv) -> dict[InfoSet, dict[str, float]]:
-    """The model's probability of each legal move, given that it plays one, in every information set."""
+    """The model's probability of each legal move, given a legal answer, in every information set."""
     return exactly.action_probabilities(env, [player] * env.game.num_players, sets_of(env))[0]
 
 
 def sets_of(env: GameEnv, sample: int = 300) -> list[InfoSet]:
-    """All information sets, or some met in random play where the game is too large to list them."""
+    """All information sets, or a sample from random play if the game is too large to list them."""
     try:
         return info_sets(env.game)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the policy is worth, in the run's envs and held out: exactly where a game can be solved, else by games."""
+"""Evaluates the policy in the run's envs and held-out ones: exactly if a game can be solved, else by games."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from legos_train.players import Actor, ModelPlayer, Player, Roster, actors
 from legos_train.rollout import Rollouts
 
 ENDS = {"mean": "ci95", "score": "score_ci95"}
-"""Where a row has the interval of a number."""
+"""The key of each number's interval in a row."""
 
 
 class Measurer:
-    """Measures adapters of an engine on courses.
+    """Evaluates adapters of an engine on courses.
 
     Args:
-        courses: what is measured, see `courses_of`.
+        courses: the evaluations, see `courses_of`.
         engine: serves the adapters.
         renderer: how conversations become tokens.
-        context: most tokens of a prompt and its answer.
-        best: the number that `best` is chosen by, see `followed`.
+        context: maximum tokens of a prompt and its answer.
+        best: the metric that selects `best`, see `followed`.
 
     Raises:
-        ConfigError: an opponent is nobody; the message says who there is.
+        ConfigError: an opponent does not exist; the message lists those that do.
     """
 
     def __init__(self, courses: Sequence[Course], engine: Engine, renderer: Renderer, context: int, best: str):
@@ -47,7 +47,7 @@ class Measurer:
                 raise ConfigError(f"eval.env {course.slot.name!r}: opponent: {error}") from error
 
     def due(self, step: int, *, last: bool = False) -> list[str]:
-        """The names of the courses to measure after a step: all of them after the last."""
+        """The names of the courses to evaluate after a step; after the last, all."""
         return [name for name, c in self.courses.items() if last or (c.every and step % c.every == 0)]
 
     @property
@@ -57,11 +57,11 @@ class Measurer:
 
     @property
     def own_scales(self) -> set[str]:
-        """The envs whose seats are paid on scales of their own, see `outcomes.competitive`."""
+        """The envs whose seats have returns on different scales, see `outcomes.competitive`."""
         return {name for name, course in self.courses.items() if not competitive(course.env)}
 
     def player(self, course: Course, agent: str, adapter: str | None) -> ModelPlayer:
-        """The model at a seat as training seats it, with another adapter (None: the base)."""
+        """The model in a seat as in training, with another adapter (None: the base)."""
         role, trainable = course.slot.seats[agent]
         actor = actors.lookup(course.players, agent, role, trainable)
         player = self._seated(course, replace(actor, model=actors.POLICY, top_p=1.0))
@@ -69,15 +69,15 @@ class Measurer:
         return replace(player, adapter=None if adapter is None else actors.adapter_name(adapter, actor.learner))
 
     def opponent(self, course: Course, word: str) -> Player:
-        """Who is meant by a word of `league.opponents`.
+        """The player for a name in `league.opponents`.
 
         Raises:
-            PolicyError: nobody.
+            PolicyError: there is none.
         """
         return self._seated(course, replace(course.players[actors.ANYBODY], model=word))
 
     def measure(self, adapter: str | None, courses: Collection[str] | None = None) -> dict[str, float]:
-        """The numbers of the courses named, by default of all; those of one env of several as `ENV/NUMBER`."""
+        """The metrics of the named courses, all by default; with several envs as `ENV/NUMBER`."""
         out: dict[str, float] = {}
         for name, course in self.courses.items():
             if courses is None or name in courses:
@@ -92,8 +92,8 @@ class Measurer:
     def _by_games(self, course: Course, adapter: str | None) -> dict[str, float]:
         """Against the course's rival, else in self-play.
 
-        The games and the numbers are those of `legos eval` with the same seed, sampling and number of games: against
-        the rival; in self-play with all seats of the policy counted in each game.
+        Games and numbers are those of `legos eval` with the same seed, sampling and number of games: against the rival;
+        in self-play with all seats of the policy counted in each game.
         """
         rival = self._rival(course)
         if rival is not None:
@@ -101,7 +101,7 @@ class Measurer:
             by_score = course.score == eval_numbers.BASE_WINS
             return numbers_of(row, course.score, samples=course.samples, value="score" if by_score else "mean")
         own = self._own(course, adapter)
-        mine = [agent for agent in own if course.slot.seats[agent][1]] or list(own)  # judges of the policy get nothing
+        mine = [agent for agent in own if course.slot.seats[agent][1]] or list(own)  # its judges have no return
         row = self._played(course, adapter, [mine], own[mine[0]], max(1, course.games // len(mine)))
         return numbers_of(row, course.score, samples=course.samples, by_role=True)
 
@@ -109,9 +109,9 @@ class Measurer:
         """Win rates in all `contests`, draws half, as `wins_vs_OPPONENT`; with several envs as `ENV/NUMBER`.
 
         Args:
-            adapter: who is measured (None: the base).
+            adapter: the evaluated adapter (None: the base).
             opponents: name -> adapter.
-            share: of the games of an evaluation, how many are played against each.
+            share: fraction of an evaluation's games played against each.
         """
         out: dict[str, float] = {}
         for course in self.contests:
@@ -125,7 +125,7 @@ class Measurer:
     def _played(
         self, course: Course, adapter: str | None, sides: Sequence[Sequence[str]], opponent: Any, games: int
     ) -> dict[str, Any]:
-        """The row of some games of an adapter."""
+        """The row of an adapter's games."""
         others: dict[str, Any] = {
             key: self._seated(course, actor) for key, actor in course.players.items() if actor.model != actors.POLICY
         }
@@ -144,15 +144,15 @@ class Measurer:
                 options=course.slot.options,
                 competitive=competitive(course.env),
             )
-        except NothingScored as none:  # no reason to end a run: its judge may be understood in other games
+        except NothingScored as none:  # no reason to end a run: other games may be scored
             return none.row
 
     def _own(self, course: Course, adapter: str | None) -> dict[str, ModelPlayer]:
-        """The model at the seats of the policy."""
+        """The model in the seats of the policy."""
         return {agent: self.player(course, agent, adapter) for agent in course.own or course.slot.trained}
 
     def _rival(self, course: Course) -> Player | Mapping[str, Player] | None:
-        """Who is met in the games of a course; None: the policy itself."""
+        """The opponent in the games of a course; None: the policy itself."""
         if course.rival is None:
             return None
         if course.rival == actors.BASE:
@@ -163,7 +163,7 @@ class Measurer:
         return self.roster.player(actor, course.slot.name, course.slot.make)
 
     def key(self, numbers: Mapping[str, float]) -> tuple[str, int] | None:
-        """The number that `best` is chosen by, and 1 or -1 for whether more of it is better; None where it was not
+        """The metric that selects `best`, and 1 or -1 for whether higher or lower is better; None if it was not
         measured, or no game of it could be scored.
         """
         return (self.best, eval_numbers.direction(self.best.rpartition("/")[2])) if self.best in numbers else None
@@ -181,12 +181,12 @@ def numbers_of(
     by_role: bool = False,
     value: Literal["mean", "score"] = "mean",
 ) -> dict[str, float]:
-    """The numbers of a row of an evaluation by which training is followed.
+    """The numbers of an evaluation's row that training tracks.
 
     The mean return (or the score, see `value`) as `name` with the ends of its 95 % interval, `name_low` and
-    `name_high`, unless no game could be scored; where problems have right answers `accuracy` and, with K > 1 samples,
-    `pass@K`, with intervals; with `by_role` also `name_ROLE`; and the share of each of `OUTCOMES`, with its interval
-    where it came about. Where seats do not compete, a win is a `success`, and there are no draws and losses.
+    `name_high`, unless no game could be scored; for problems with right answers `accuracy` and, with K > 1 samples,
+    `pass@K`, with intervals; with `by_role` also `name_ROLE`; and the share of each of `OUTCOMES`, with its interval if
+    it occurred. If seats do not compete, a win is a `success`, and there are no draws and losses.
     """
     out = {} if row.get(value) is None else _with_interval(name, row[value], row[ENDS[value]])
     if (found := row.get("accuracy")) is not None:
@@ -198,7 +198,7 @@ def numbers_of(
             out |= _with_interval(f"{name}_{role}", found["mean"], found["ci95"])
     names = dict.fromkeys(OUTCOMES) if row["competitive"] else {"win": "success", **dict.fromkeys(OUTCOMES[3:])}
     for kind, other in names.items():
-        ends = row["outcomes_ci95"].get(kind)  # none where it never came about
+        ends = row["outcomes_ci95"].get(kind)  # none if it never occurred
         called = other or kind
         out |= {called: float(row[kind])} if ends is None else _with_interval(called, row[kind], ends)
     return out

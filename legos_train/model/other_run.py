@@ -1,4 +1,4 @@
-"""The snapshots that another run left behind, to play against them."""
+"""Loads snapshots of another run, to play against them."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Weights = dict[str, mx.array]
 def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
     """LoRA weights of a run by name, oldest first, and the scale they were trained with.
 
-    Looked for: `checkpoints/step_N/adapter.safetensors` and `league_*.safetensors` of the same checkpoints (damaged
-    ones are passed over), then `last`, `best`, the published `adapter` and `average`. Names are `RUN.step_40`,
-    `RUN.best`, in letters that file names and servers take; weights that are there twice are taken once.
+    Sources: `checkpoints/step_N/adapter.safetensors` and `league_*.safetensors` of the same checkpoints (damaged ones
+    are skipped), then `last`, `best`, the published `adapter` and `average`. Names are `RUN.step_40`, `RUN.best`, in
+    characters that file names and servers accept; duplicate weights are taken once.
 
     Returns:
-        The weights, and `lora.scale` of the run's config; None where the run has no config.toml.
+        The weights, and `lora.scale` of the run's config; None if the run has no config.toml.
 
     Raises:
-        ValueError: there is no such directory, or nothing in it that could play.
+        ValueError: the directory does not exist, or has no playable weights.
     """
     run = Path(run)
     if not run.is_dir():
-        raise ValueError(f"league.pool_from: {str(run)!r} is not a directory; give that of a run, such as runs/x")
+        raise ValueError(f"league.pool_from: {str(run)!r} is not a directory; give a run's, such as runs/x")
     config = tomllib.loads((run / "config.toml").read_text()) if (run / "config.toml").is_file() else None
     scale = None if config is None else float(config.get("lora", {}).get("scale", 8.0))
     files: dict[str, Path] = {}
@@ -61,13 +61,13 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
 def snapshots_for(
     run: Path, room: int, like: Mapping[str, mx.array] | None = None, scale: float | None = None
 ) -> dict[str, Weights]:
-    """At most `room` snapshots of a run as this run can play them.
+    """At most `room` snapshots of a run, in a form that this run can play.
 
     Args:
         run: its directory.
-        room: at most so many.
+        room: maximum number.
         like: this run's weights; names and shapes must be the same.
-        scale: this run's `lora.scale`; where the other run had another one its weights are made to mean the same.
+        scale: this run's `lora.scale`; weights with another scale are converted.
 
     Raises:
         ValueError: as `read_run`, or they do not fit.
@@ -82,7 +82,7 @@ def snapshots_for(
 
 
 def spread(found: Mapping[str, Weights], most: int) -> dict[str, Weights]:
-    """At most `most` of them, evenly over the run, the newest among them."""
+    """At most `most` of them, spread evenly over the run, including the newest."""
     names = list(found)
     if len(names) > most:
         names = [names[i] for i in np.linspace(len(names) - 1, 0, most).round().astype(int)[::-1]]
@@ -90,21 +90,21 @@ def spread(found: Mapping[str, Weights], most: int) -> dict[str, Weights]:
 
 
 def rescaled(weights: Weights, factor: float) -> Weights:
-    """The same function under another scale: `B` takes the factor, since `scale * B A` is what counts."""
+    """The same function under another scale: `B` takes the factor, since only `scale * B A` matters."""
     return {name: array * factor if name.endswith("lora_b") else array for name, array in weights.items()}
 
 
 def misfit(weights: Mapping[str, mx.array], like: Mapping[str, mx.array]) -> str | None:
-    """In which tensor two adapters differ in name or shape, in words; None when they fit."""
+    """A description of the first tensor whose name or shape differs; None if the adapters fit."""
     for name in sorted(weights.keys() | like.keys()):
         got, wanted = (None if name not in side else tuple(side[name].shape) for side in (weights, like))
         if got != wanted:
-            return f"{name} has shape {got} where this run has {wanted}"
+            return f"{name} has shape {got}, this run's is {wanted}"
     return None
 
 
 def _word(name: str) -> str:
-    """A run's name as part of a member's, which becomes a file in a checkpoint and an adapter on a server."""
+    """A run's name for use in a member's, which names a checkpoint file and an adapter on a server."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:40] or "run"
 
 

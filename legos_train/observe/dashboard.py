@@ -1,4 +1,4 @@
-"""What a run shows while it works: a live dashboard on a terminal; elsewhere a line a step, or JSON for programs."""
+"""The live output of a run: a dashboard on a terminal; elsewhere one line per step, or JSON for programs."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ import math
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
 from legos_train.disk import as_json
-from legos_train.observe.dashboard_text import clock, memory, milliseconds, number, shown, sparkline
+from legos_train.observe.dashboard_tables import facts_table, grid, learners_table
+from legos_train.observe.dashboard_text import clock, number, shown, sparkline
 from legos_train.observe.eval_numbers import interval, results
 from legos_train.observe.verdict import measures
 
 Mode = Literal["auto", "rich", "plain", "json"]
-PACE, Z95 = 20, 1.96
-"""How many of the last steps the time left is computed from; half a 95 % interval, in standard deviations."""
+PACE = 20
+"""Number of last steps used for the time left."""
 MOST_ROLES, LINE_ROLES = 10, 2
 NARROW = 76
 """Terminals with fewer columns get no sparklines."""
 
 
 def settled(mode: Mode) -> Mode:
-    """What `auto` means here: `rich` on a terminal, `plain` elsewhere.
+    """Resolves `auto`: `rich` on a terminal, `plain` elsewhere.
 
     Raises:
         ValueError: the mode is not auto, rich, plain or json.
@@ -45,16 +46,16 @@ class Progress:
     """Live view of a run.
 
     Args:
-        title: the run, for people.
-        steps: how many the run has in all; `start`: how many were done before.
-        every: plain mode prints a line every so many steps, and for the first and the last; None: for every step, in
+        title: readable title of the run.
+        steps: total steps of the run; `start`: steps already done.
+        every: plain mode prints a line every `every` steps, and for the first and the last; None: for every step, in
             a notebook for every tenth.
         quiet: show nothing.
         mode: see `settled`; `json` prints every step's metrics record as one line, notes as `{"note": ...}`.
         console: a rich console to draw on instead of standard output.
 
     Raises:
-        ValueError: the mode is none of these.
+        ValueError: unknown mode.
     """
 
     def __init__(
@@ -91,19 +92,19 @@ class Progress:
             self.live.stop()
 
     def note(self, text: str) -> None:
-        """One line that stays."""
+        """Prints one permanent line."""
         if self.quiet:
             return
         if self.live is not None:
             from rich.text import Text
 
-            # markup=False would hold for the dashboard too, which is drawn again below the note
+            # markup=False would hold for the dashboard too, which is redrawn below the note
             self.live.console.print(Text(text), highlight=False, soft_wrap=True)
         else:
             print(json.dumps({"note": text}) if self.mode == "json" else text, flush=True)
 
     def before(self, numbers: Mapping[str, float]) -> None:
-        """What was measured before the first step: where the curves of the exact numbers begin."""
+        """Takes the evaluation before the first step: the start of the exact numbers' curves."""
         for name in results(numbers):
             self._keep(f"eval/{name}", numbers[name])
 
@@ -139,7 +140,7 @@ class Progress:
             self._history.setdefault(name, []).append(float(value))
 
     def left(self) -> str:
-        """The time that the steps to go will take at the pace of the last ones, as `1:02:03` or `2:03`."""
+        """The time left at the pace of the last steps, as `1:02:03` or `2:03`."""
         (first, then), (last, now) = self._times[0], self._times[-1]
         if last == first:
             return "?"
@@ -160,7 +161,7 @@ class Progress:
         )
 
     def panel(self, record: Mapping[str, Any]) -> Any:
-        """The dashboard after a step, as something that rich can print. Terminals of 40 columns and more hold it."""
+        """The dashboard after a step, as a rich renderable. It fits terminals of 40 columns or more."""
         from rich.console import Group
         from rich.panel import Panel
         from rich.text import Text
@@ -170,13 +171,15 @@ class Progress:
         parts: list[Any] = [self._bar(record, width), *(Text(alarm, style="bold red") for alarm in self._alarms)]
         roles = list((record.get("reward") or {}).items())
         wins = {**(record.get("win_rate") or {}), **(record.get("success_rate") or {})}
-        facts = self._facts(record, wide)
+        facts = facts_table(record, wide)
         measured = [(k.removeprefix("eval/"), v) for k, v in self._history.items() if k.startswith("eval/")]
         alarm_lines = sum(-(-len(alarm) // max(1, width - 4)) for alarm in self._alarms)
-        most = self._room(len(roles), len(measured), facts.row_count + alarm_lines)
-        if most[1] < len(measured):  # of what there is no room for, the weight average first
+        learners = dict(record.get("learners") or {})
+        learners = learners if len(learners) > 1 else {}
+        most = self._room([len(roles), len(measured), len(learners)], facts.row_count + alarm_lines)
+        if most[1] < len(measured):  # drop the weight average first if there is no room
             measured.sort(key=lambda item: item[0].endswith("_average"))
-        table = _grid("role", "reward", "wins", wide)
+        table = grid("role", "reward", "wins", wide)
         if wide:
             table.add_column("over the steps", no_wrap=True)
         for role, value in roles[: most[0]]:
@@ -185,34 +188,37 @@ class Progress:
         if len(roles) > most[0]:
             table.add_row(Text(f"and {len(roles) - most[0]} more", style="dim"))
         parts.append(table)
+        if learners:
+            parts += [Text(), learners_table(learners, most[2], wide)]
         if measured:
-            grid = _grid("measured", "first", "now", wide)
+            table = grid("measured", "first", "now", wide)
             if wide:
-                grid.add_column("", no_wrap=True, style="cyan")
+                table.add_column("", no_wrap=True, style="cyan")
             for name, values in measured[: most[1]]:
                 ends = self._ends.get(name) if wide else None
                 span = f" {ends[0]:.2f} to {ends[1]:.2f}" if ends and all(map(math.isfinite, ends)) else ""
                 now = Text.assemble((f"{values[-1]:.3f}", "bold"), (span, "dim"))
                 line = [Text(name), Text(f"{values[0]:.3f}"), now]
-                grid.add_row(*line, *([sparkline(values, 30)] if wide else []))
+                table.add_row(*line, *([sparkline(values, 30)] if wide else []))
             if len(measured) > most[1]:
-                grid.add_row(Text(f"and {len(measured) - most[1]} more", style="dim"))
-            parts += [Text(), grid]
+                table.add_row(Text(f"and {len(measured) - most[1]} more", style="dim"))
+            parts += [Text(), table]
         parts += [Text(), facts]
-        return Panel(Group(*parts), title=Text(self.title), width=min(width, 100))  # as wide at every step
+        return Panel(Group(*parts), title=Text(self.title), width=min(width, 100))  # same width at every step
 
-    def _room(self, roles: int, measured: int, others: int) -> list[int]:
-        """How many roles and measured numbers the terminal has lines for; the rest of the panel is not cut off."""
-        most = [min(roles, MOST_ROLES), min(measured, MOST_ROLES)]
+    def _room(self, counts: Sequence[int], others: int) -> list[int]:
+        """How many roles, measured numbers and learners fit without cutting off the rest of the panel."""
+        most = [min(count, MOST_ROLES) for count in counts]
         if self.live is None:
             return most
-        lines = self.live.console.height - others - (8 if measured else 6)  # frame, bar, headings, gaps, the cursor
+        headings = 6 + 2 * sum(map(bool, counts[1:]))  # and the frame, the bar, gaps, the cursor
+        lines = self.live.console.height - others - headings
 
         def needed() -> int:
-            return sum(most) + (most[0] < roles) + (most[1] < measured)
+            return sum(most) + sum(few < count for few, count in zip(most, counts))
 
         while needed() > lines and max(most) > 1:
-            most[most[1] >= most[0]] -= 1
+            most[max(range(len(most)), key=lambda at: (most[at], at))] -= 1
         return most
 
     def _bar(self, record: Mapping[str, Any], width: int) -> Any:
@@ -225,49 +231,3 @@ class Progress:
         bar = ProgressBar(self.steps, step, width=max(6, min(40, width - 42)))
         row.add_row(Text(f"step {step}/{self.steps}", style="bold"), bar, f"left {self.left()}")
         return row
-
-    def _facts(self, record: Mapping[str, Any], wide: bool) -> Any:
-        """Two columns of name and number, or one in a narrow terminal."""
-        from rich.table import Table
-        from rich.text import Text
-
-        facts = [
-            ("invalid games", number(record, "invalid_rate", ".2%")),
-            ("speed", f"{number(record, 'tokens_per_second', ',.0f')} tok/s"),
-            ("entropy", f"{number(record, 'entropy', '.3f')} nats"),
-            ("step", f"{number(record, 'seconds', '.2f')} s"),
-            ("KL", f"{number(record, 'kl', '.3f')} nats"),
-            ("play, learn", f"{number(record, 'seconds_play', '.2f')} s, {number(record, 'seconds_learn', '.2f')} s"),
-            ("gradient", number(record, "grad_norm", ".3f")),
-            ("weight swap", milliseconds(record)),
-            (
-                "staleness",
-                f"{number(record, 'staleness_mean', '.1f')}, most {number(record, 'staleness_max', '.0f')}",
-            ),
-            ("memory", memory()),
-        ]
-        league = record.get("league") or {}
-        if league:
-            sigma = league.get("rating_sigma")
-            spread = f" ± {Z95 * sigma:.1f}" if isinstance(sigma, int | float) else ""
-            facts += [
-                ("league", f"{number(league, 'members', '.0f')} members, wins {number(league, 'win_rate', '.0%')}"),
-                ("rating", number(league, "rating", ".1f") + spread),
-            ]
-        grid = Table.grid(padding=(0, 2, 0, 0))
-        for k in range(0, len(facts), 2 if wide else 1):
-            shown_here = facts[k : k + (2 if wide else 1)]
-            cells = [cell for name, value in shown_here for cell in (Text(name, style="dim"), Text(value))]
-            grid.add_row(*cells)
-        return grid
-
-
-def _grid(name: str, left: str, right: str, wide: bool) -> Any:
-    """A table of names with two numbers."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column(name, overflow="ellipsis", no_wrap=True, max_width=30 if wide else 16)
-    table.add_column(left, justify="right")
-    table.add_column(right, justify="right")
-    return table

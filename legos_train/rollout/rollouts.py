@@ -1,8 +1,9 @@
-"""Rollouts: hundreds of episodes at once, every model action with the tokens it was sampled as.
+"""Rollouts: hundreds of concurrent episodes, every model action with its sampled tokens.
 
-One loop and no clock: hand out decisions, step the engine, take answers. So in synchronous mode a batch of episodes is
-a function of the seeds and the weights alone, but for what takes long: policies that are coroutine functions
-(endpoints) and slow steps (`slow_steps.py`) run beside the loop, and a formula that math-verify is late on is wrong.
+One loop and no clock: hand out decisions, step the engine, collect answers. So in synchronous mode a batch of episodes
+is a function of the seeds and the weights alone, except for slow operations: policies that are coroutine functions
+(endpoints) and slow steps (`slow_steps.py`) run alongside the loop, and a formula on which math-verify times out counts
+as wrong.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:  # policies of code and endpoints need no tokenizer
 
 @dataclass(slots=True)
 class LiveEpisode:
-    """An episode being played: its runner, the conversations of its model seats, which seats the env trains."""
+    """An episode being played: its runner, the conversations of its model seats, and the seats that the env trains."""
 
     index: int
     job: Job
@@ -39,9 +40,9 @@ class LiveEpisode:
 
 
 TOKENS = ("prompt_tokens", "action_tokens", "logprobs", "policy_version", "finish_reason", "token_versions", "written")
-"""The fields of a turn that say which tokens were read and written."""
+"""The fields of a turn with the tokens read and written."""
 Flight = tuple[LiveEpisode, Decision, ModelPlayer, tuple[int, ...], SamplingParams]
-"""What is being answered: by whom, to which prompt, drawn how."""
+"""A pending answer: its episode, decision, player, prompt and sampling."""
 Done = Callable[[int, Episode, Mapping[str, bool]], None]
 Failed = Callable[[int, BaseException], None]
 
@@ -50,8 +51,8 @@ class Rollouts:
     """Plays batches of episodes.
 
     Args:
-        make_env: makes an env of the given name and arguments; envs are kept and used again.
-        concurrency: most episodes being played at a time.
+        make_env: creates an env of the given name and arguments; envs are kept and reused.
+        concurrency: maximum number of concurrent episodes.
     """
 
     def __init__(self, make_env: Callable[..., AECEnv], concurrency: int = 1024):
@@ -65,8 +66,8 @@ class Rollouts:
         """Plays all jobs; the episodes come back in their order.
 
         Args:
-            jobs: with players in place of actors.
-            on_done: called with the number of finished episodes whenever it has grown.
+            jobs: jobs with players in place of actors.
+            on_done: called with the number of finished episodes whenever it grows.
         """
         episodes: dict[int, Episode] = {}
 
@@ -84,18 +85,18 @@ class Rollouts:
         return grown
 
     def stream(self, jobs: Sequence[Job], done: Done, failed: Failed | None = None) -> Generator[None]:
-        """Plays all jobs, giving control back after every engine step (an engine may be published to there).
+        """Plays all jobs, yielding after every engine step (weights may be published then).
 
         Args:
-            jobs: with players in place of actors.
+            jobs: jobs with players in place of actors.
             done: called with index, episode and agent -> declared trainable, as episodes end.
-            failed: called with index and error when a policy or an engine failed on an episode, which is then given up;
+            failed: called with index and error if a policy or an engine failed on an episode, which is then abandoned;
                 without it the error is raised.
         """
         flying: dict[tuple[int, int], Flight] = {}
         engines: dict[int, Engines] = {}
         queue = list(enumerate(jobs))[::-1]
-        ready: dict[int, LiveEpisode] = {}  # by index: two answers of one episode may come in one step
+        ready: dict[int, LiveEpisode] = {}  # by index: two answers of one episode may arrive in one step
         live: dict[int, LiveEpisode] = {}
 
         def give_up(game: LiveEpisode, error: Exception) -> None:
@@ -115,7 +116,7 @@ class Rollouts:
                     index, job = queue.pop()
                     ready[index] = live[index] = self._begin(index, job)
                 for game in list(ready.values()):
-                    if game.index not in live or self._busy(game):  # what a thread steps is ready when that has ended
+                    if game.index not in live or self._busy(game):  # a thread may still be stepping it
                         continue
                     try:
                         if not game.runner.done:
@@ -167,7 +168,7 @@ class Rollouts:
                         else:
                             ready[game.index] = game
                 yield
-        finally:  # of episodes that ended at the turn limit, or of a batch that somebody stopped
+        finally:  # for episodes that ended at the turn limit, or a batch that was stopped
             for name, number in flying:
                 with contextlib.suppress(UnknownRequest):  # it ended in the very step that was interrupted
                     engines[name].abort(number)
@@ -175,7 +176,7 @@ class Rollouts:
                 engine.settle()
 
     def close(self) -> None:
-        """Ends the thread of coroutine policies, if there was any."""
+        """Ends the thread of coroutine policies, if any."""
         if self._background is not None:
             self._background.close()
             self._background = None
@@ -195,12 +196,12 @@ class Rollouts:
         return game
 
     def _advance(self, game: LiveEpisode, engines: dict[int, Engines], flying: dict[tuple[int, int], Flight]) -> None:
-        """Answers every scripted seat that can act and submits every model seat, which then is `flying`."""
+        """Answers every scripted seat that can act and submits every model seat, which is then `flying`."""
         moved = True
         while moved and not self._busy(game):
             moved = False
             for decision in game.runner.pending():
-                if game.runner.done:  # an answer just given reached the turn limit
+                if game.runner.done:  # the last answer reached the turn limit
                     break
                 player = _player(game, decision)
                 if not isinstance(player, ModelPlayer):
@@ -219,7 +220,7 @@ class Rollouts:
                 sampling = player.sampling(player.room(prompt), decision.seed)
                 session = f"{game.job.seed}.{game.index}.{decision.agent}"
                 key = self._submit(player, Request(prompt, sampling, player.adapter, session=session))
-                if key is None:  # an overflow is this seat's invalid move, not the end of everybody's episode
+                if key is None:  # an overflow is this seat's invalid move, and does not end the batch
                     nothing = {"prompt_tokens": prompt, "action_tokens": (), "logprobs": ()}
                     moved = self._step(game, decision, "", **nothing, finish_reason="overflow")
                     continue
@@ -238,7 +239,7 @@ class Rollouts:
         return id(player.engine), number
 
     def _step(self, game: LiveEpisode, decision: Decision, text: str, **tokens: Any) -> bool:
-        """Steps a game with an answer; False where that goes on in a thread."""
+        """Steps a game with an answer; False if that continues in a thread."""
         if game.slow:
             self._slow = self._slow or SlowSteps()
             return self._slow.take(game, partial(_settle, game, decision, text, tokens))
@@ -246,7 +247,7 @@ class Rollouts:
         return True
 
     def _busy(self, game: LiveEpisode) -> bool:
-        """Whether a step of a game goes on in a thread."""
+        """Whether a step of a game is running in a thread."""
         return self._slow is not None and self._slow.busy(game)
 
     def _answer(
@@ -258,7 +259,7 @@ class Rollouts:
         prompt: tuple[int, ...],
         sampling: SamplingParams,
     ) -> bool:
-        """Steps a game with what its engine has written; False where that goes on in a thread."""
+        """Steps a game with its engine's output; False if that continues in a thread."""
         if completion.finish_reason == "error":
             raise RuntimeError(f"the engine failed on {decision.agent!r}: {completion.error}")
         game.conversations[decision.agent].record(completion.tokens)
@@ -286,10 +287,10 @@ def _conversation(game: LiveEpisode, decision: Decision, player: ModelPlayer) ->
 
 
 def _answer_again(game: LiveEpisode) -> None:
-    """Gives the answers that an episode begins with.
+    """Replays the answers that an episode starts with.
 
     Raises:
-        RuntimeError: the env does not ask again what it asked then.
+        RuntimeError: the env does not repeat its questions.
     """
     waiting: dict[str, Decision] = {}
     for agent, turn in game.job.begin:
@@ -297,8 +298,8 @@ def _answer_again(game: LiveEpisode) -> None:
         decision = waiting.pop(agent, None)
         if decision is None or list(decision.messages) != list(turn.observation):
             raise RuntimeError(
-                f"{game.job.env} cannot be played on from the middle of an episode: after the same seed "
-                f"({game.job.seed}) and answers {agent!r} was not asked the same again. Its reset has to settle all "
+                f"{game.job.env} cannot continue from the middle of an episode: after the same seed "
+                f"({game.job.seed}) and answers {agent!r} was not asked the same again. Its reset must determine all "
                 "chance by the seed (`legos envs check`)"
             )
         if isinstance(player := _player(game, decision), ModelPlayer) and turn.action_tokens is not None:
@@ -306,7 +307,7 @@ def _answer_again(game: LiveEpisode) -> None:
             conversation.prompt(decision.messages)
             conversation.record(turn.action_tokens)
         game.runner.answer(decision, turn.action, **{name: getattr(turn, name) for name in TOKENS})
-    game.runner.out.difference_update(waiting)  # they are asked again, by whoever plays on
+    game.runner.out.difference_update(waiting)  # they are asked again, of the players that continue
 
 
 def _settle(game: LiveEpisode, decision: Decision, text: str, tokens: dict[str, Any]) -> None:
@@ -320,7 +321,7 @@ def _player(game: LiveEpisode, decision: Decision) -> Player:
     )
     if player is None:
         raise KeyError(
-            f"nobody plays {decision.agent!r} (role {decision.role!r}); players are given for "
+            f"no player for {decision.agent!r} (role {decision.role!r}); players are given for "
             f"{sorted(game.job.players)}"
         )
     return player

@@ -1,4 +1,4 @@
-"""Where the weights of a run are: on MLX in this process, or at a service that speaks the Tinker API."""
+"""Where the weights of a run live: on MLX in this process, or at a service with the Tinker API."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Place:
     """Who holds the weights, and who plays them.
 
     Attributes:
-        base: the base model; None where only its tokenizer is here.
-        engine: measures, and plays unless `remote` does.
-        backend: holds the weights; None where several learners make their own on `base`.
+        base: the base model; None if only its tokenizer is local.
+        engine: evaluates, and plays unless `remote` does.
+        backend: holds the weights; None if several learners create their own on `base`.
         remote: plays elsewhere.
     """
 
@@ -31,13 +31,13 @@ class Place:
 
 
 def place_of(config: TrainConfig, world: World | None, backend: TrainerBackend | None, run_id: str) -> Place:
-    """Where the weights are, ready to be trained.
+    """Sets up the place of the weights, ready for training.
 
     Args:
-        config: the run.
-        world: all ranks, when there are several.
+        config: settings of the run.
+        world: all ranks, if there are several.
         backend: the user's; by default as `config.backend` says.
-        run_id: what is saved elsewhere carries it.
+        run_id: part of the names of what is saved elsewhere.
 
     Raises:
         ConfigError: the place cannot be reached, or cannot do what the config asks.
@@ -54,7 +54,7 @@ def place_of(config: TrainConfig, world: World | None, backend: TrainerBackend |
 
 def _at_a_service(config: TrainConfig, world: World | None, run_id: str) -> Place:
     if world is not None:
-        raise ConfigError("backend = 'tinker' trains at a service, which has ranks of its own: start one process")
+        raise ConfigError("backend = 'tinker' trains at a service, which has its own ranks: start a single process")
     check_capabilities(config, tinker.TinkerBackend.capabilities)
     settings = config.tinker
     service = tinker.Service(settings, settings.base or config.model)
@@ -80,7 +80,7 @@ def _prompt(tokenizer: Any) -> list[int]:
 
 
 def check_capabilities(config: TrainConfig, able: Capabilities) -> None:
-    """Refuses, in one message, a config that needs what the backend cannot do.
+    """Rejects, in one message, a config that needs more than the backend can do.
 
     Raises:
         ConfigError: names each setting and what to write instead.
@@ -98,4 +98,4 @@ def check_capabilities(config: TrainConfig, able: Capabilities) -> None:
         and config.monitor.action == "rollback",
     }
     if lacking := [what for what, lacks in wanted.items() if lacks]:
-        raise ConfigError(f"this backend cannot do it: {'; '.join(lacking)}")
+        raise ConfigError(f"this backend cannot run these settings: {'; '.join(lacking)}")

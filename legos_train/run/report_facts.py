@@ -1,7 +1,7 @@
-"""What a report knows that stands in no row: the policy in every situation, exact numbers of uniform play and of an
+"""Facts for a report that are in no metrics row: the policy in every situation, exact numbers of uniform play and of an
 equilibrium, and who beats whom in the league.
 
-Kept as `figures/data.json`, so that a report can be written again without the model.
+Stored as `figures/data.json`, so that a report can be rewritten without the model.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from legos_train.league import League, Score
 from legos_train.run.parts import Parts
 
 MANY_ROWS, MOST_SOLVED = 60, 5000
-"""Games with more information sets have no table of their policy; no lines for uniform play and an equilibrium."""
+"""Games with more information sets get no policy table and no lines for uniform play and an equilibrium."""
 REFERENCES = {"random": "uniform play", "optimal": "equilibrium"}
 
 
 def facts_of(parts: Parts) -> dict[str, Any]:
-    """`strategy`, `references` and `league` as JSON values; each only where there is something to say."""
+    """`strategy`, `references` and `league` as JSON values; each only if there is something to report."""
     found = {"strategy": _strategy(parts), "references": _references(parts), "league": _league(parts.league)}
     return {name: value for name, value in found.items() if value}
 
@@ -48,7 +48,7 @@ def _strategy(parts: Parts) -> dict[str, Any]:
 
 
 def _strategy_rows(infos: Sequence[Any], tables: Sequence[Any]) -> list[list[Any]]:
-    """Rows of situation, move and shares. What two seats read and do alike is there once; unlike, with the seat."""
+    """Rows of situation, move and shares. Equal blocks of two seats appear once; different ones with the seat."""
     blocks: list[tuple[Any, list[list[Any]]]] = []
     for info in infos:
         shares = [[move, [table[info].get(move, 0.0) for table in tables]] for move in info.legal]  # without zeros
@@ -63,13 +63,13 @@ def _strategy_rows(infos: Sequence[Any], tables: Sequence[Any]) -> list[list[Any
 
 
 def _alike(one: list[list[Any]], other: list[list[Any]]) -> bool:
-    """Whether two blocks of rows have the same moves, and shares that look the same with three digits."""
+    """Whether two blocks of rows have the same moves, and equal shares to three digits."""
     pairs = [(a, b) for (_, left), (_, right) in zip(one, other) for a, b in zip(left, right)]
     return [move for move, _ in one] == [move for move, _ in other] and all(abs(a - b) < 5e-4 for a, b in pairs)
 
 
 def _references(parts: Parts) -> dict[str, dict[str, float]]:
-    """By number what uniform play over the legal moves gets, and an equilibrium, where a game was solved."""
+    """For each metric, the values of uniform legal play and, if a game was solved, of an equilibrium."""
     from legos_train.evaluation import exactly
 
     found: dict[str, dict[str, float]] = {}
@@ -86,7 +86,7 @@ def _references(parts: Parts) -> dict[str, dict[str, float]]:
 
 
 def _league(league: League | None) -> dict[str, Any]:
-    """Members with games, win rates by seat and ratings; the payoffs between members where they were played."""
+    """Members with games, win rates by seat and ratings; the payoffs between members that were played."""
     if league is None or not league.members:
         return {}
     many = len(league.standings) > 1

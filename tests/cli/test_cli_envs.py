@@ -151,7 +151,7 @@ def test_new_writes_an_environment_that_passes_everything(tmp_path: Path, capsys
     with pytest.raises(SystemExit) as left:
         main(["envs", "new", "RedHTTPGame2", "--dir", str(tmp_path / "sub")])
     assert left.value.code == 2 and file.read_text() == before
-    assert "already exist; nothing was written" in capsys.readouterr().err
+    assert "already exists; nothing was written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["myGame", "My-Game", "../Evil", "None", "Nim", "A" * 41, "Spiel\n", "Ä"])

@@ -110,7 +110,7 @@ def test_other_env_arguments_than_in_training_are_told(run_dir: Path, capsys: py
     ("word", "said"),
     [
         ("{run}@step_9", "@step_2"),
-        ("{run}@nothing", "there are no weights 'nothing'; there are .*@last"),
+        ("{run}@nothing", "there are no weights 'nothing'; available: .*@last"),
         ("nowhere@best", "not a run directory"),
         ("http://127.0.0.1:1/v1", "names no model"),
         ("optimall", r"Did you mean 'optimal'\? Accepted: random"),
@@ -341,7 +341,7 @@ def test_the_same_env_arguments_as_in_training_are_not_remarked(tmp_path: Path, 
 def test_a_run_that_was_stopped_names_what_can_be_played_and_how_it_goes_on(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('model = "tiny"')
     for word in (str(tmp_path), f"{tmp_path}@best", f"{tmp_path}@step_9"):
-        with pytest.raises(PolicyError, match=r"there are none .*; `legos train --resume .*` finishes the run"):
+        with pytest.raises(PolicyError, match=r"available: none .*; `legos train --resume .*` finishes the run"):
             locate(word)
     (tmp_path / "checkpoints" / "step_3").mkdir(parents=True)
     (tmp_path / "checkpoints" / "step_3" / "adapter.safetensors").touch()

@@ -154,7 +154,7 @@ def test_the_rollouts_of_one_step(run_dir: Path, lines: list[Line], tmp_path: Pa
     assert rows.source_of(str(run_dir)) == (run_dir, None)
     with pytest.raises(ExportError, match="no episode of step 7; it has steps 1, 2"):
         rows.write_jsonl(run_dir, tmp_path / "no", step=7)
-    with pytest.raises(ExportError, match="rollouts are those of a run"):
+    with pytest.raises(ExportError, match="rollouts come from a run"):
         rows.source_of(f"{run_dir}@best")
 
 

@@ -16,9 +16,9 @@ from rich.console import Console
 
 from legos_envs import Episode
 from legos_envs.records import Trajectory, Turn
-from legos_train.observe import Progress, dashboard
-from legos_train.observe.dashboard import clock, memory, settled
-from legos_train.observe.dashboard_text import sparkline
+from legos_train.observe import Progress, dashboard_text
+from legos_train.observe.dashboard import clock, settled
+from legos_train.observe.dashboard_text import memory, sparkline
 from legos_train.run.episode_metrics import episode_metrics, standard_error
 
 
@@ -107,6 +107,27 @@ def test_it_fits_the_terminals_height(width: int, height: int) -> None:
         text = "\n".join("".join(piece.text for piece in line) for line in lines)
     assert len(lines) < height and "memory" in text and "rating" in text
     assert "more" in text and "nan" in text and "Env-v0/nash_conv " in text
+
+
+def test_several_learners_have_a_row_each() -> None:
+    own = {"kl": 0.02, "entropy": 0.5, "grad_norm": 0.3, "updates": 4}
+    learners = {"solver": {"reward": 0.25, "win_rate": 0.625, **own}, "[b]proposer": {"reward": None, "updates": 0}}
+    wide = " ".join(shown([record(1, learners=learners)]).split())
+    assert "learner reward wins KL entropy gradient updates" in wide
+    assert "solver +0.250 62% 0.020 0.500 0.300 4" in wide and "[b]proposer - - - - - 0" in wide
+    narrow = shown([record(1, learners=learners)], 40)
+    assert "solver" in narrow and "updates" not in narrow
+    assert "learner" not in shown([record(1, learners={"all": own})]), "one learner is the run"
+
+
+def test_many_learners_fit_the_terminals_height() -> None:
+    console = Console(width=80, height=24, file=io.StringIO(), force_terminal=True)
+    last = record(1, learners={f"learner_{k}": {"reward": 0.1} for k in range(12)}, eval={"nash_conv": 0.5})
+    with Progress("a run", 3, console=console) as progress:
+        progress._remember(last)
+        lines = console.render_lines(progress.panel(last))
+    text = "\n".join("".join(piece.text for piece in line) for line in lines)
+    assert len(lines) < 24 and "memory" in text and "learner_0" in text and "more" in text
 
 
 def test_records_of_other_kinds_of_steps() -> None:
@@ -217,7 +238,7 @@ def test_sparklines() -> None:
 
 def test_memory_is_a_number_of_mebibytes() -> None:
     size = float(memory().split()[0].replace(",", ""))
-    assert 10 < size < 10_000 and dashboard.memory().endswith(("MiB", "MiB at most"))
+    assert 10 < size < 10_000 and dashboard_text.memory().endswith(("MiB", "MiB at most"))
 
 
 def episode(returns: dict[str, float], group: str | None = None, **info: dict[str, Any]) -> Episode:

@@ -262,8 +262,8 @@ def test_it_comes_close_to_the_equilibrium_and_resumes_bit_for_bit(tmp_path: Pat
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"league": {"mode": "fixed", "opponents": ("http://127.0.0.1:9/v1#m",)}}, "only answers are known"),
-        ({"league": {"mode": "fsp", "opponents": ("human",)}}, "only answers are known"),
+        ({"league": {"mode": "fixed", "opponents": ("http://127.0.0.1:9/v1#m",)}}, "only gives answers"),
+        ({"league": {"mode": "fsp", "opponents": ("human",)}}, "only gives answers"),
     ],
 )
 def test_what_cannot_be_solved_is_refused(settings: dict[str, Any], message: str) -> None:
@@ -283,7 +283,7 @@ def test_what_cannot_be_solved_is_refused(settings: dict[str, Any], message: str
     ],
 )
 def test_what_needs_sampled_actions_is_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="learns from no sampled action"):
+    with pytest.raises(ValueError, match="learns from no samples"):
         TrainConfig(loss={"name": "expected"}, **settings)  # type: ignore[arg-type]
 
 

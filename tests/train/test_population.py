@@ -71,7 +71,10 @@ def test_each_learns_what_it_would_alone_from_the_same_turns(kuhn: Trainer) -> N
         alone = Learner(MLXBackend(base, own), own)
         alone.backend.load(start)
         numbers = alone.update(kuhn.batch.parts[name])
-        assert numbers == record["learners"][name]
+        kept = record["learners"][name]
+        assert numbers == {key: kept[key] for key in numbers}
+        (seat,) = next(one["roles"] for one in BOTH if one["name"] == name)
+        assert kept["reward"] == record["reward"][seat] and kept["win_rate"] == record["win_rate"][seat]
         got = learners.members[name].backend.snapshot(1).content
         for key, array in alone.backend.snapshot(1).content.items():
             assert mx.array_equal(array, got[key]), (name, key)
@@ -249,7 +252,7 @@ def test_a_server_plays_each_learner_under_its_own_name() -> None:
         ({"learner": [BOTH[0]]}, "no learner plays player_1"),
         ({"learner": [*BOTH, {"name": "third", "roles": ["player_1"]}]}, "two learners name 'player_1'"),
         ({"learner": [*BOTH, {"name": "third", "roles": ["dealer"]}]}, "names 'dealer'.*has the roles"),
-        ({"learner": [*BOTH, BOTH[0]]}, "two learners are called 'first'"),
+        ({"learner": [*BOTH, BOTH[0]]}, "two learners are named 'first'"),
         ({"learner": [{"name": "a.b", "roles": ["player_0"]}]}, "a.b"),
         ({"learner": [{"name": "a", "roles": []}]}, "roles"),
         (

@@ -109,7 +109,7 @@ def test_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert 'model = "Qwen/Qwen3-4B-Base"' in out and "base model      7.49 GiB" in out
     assert main(["train", "--preset", "debate", "--size", "4b", "--smoke"]) == 1
-    assert "leave --size out" in capsys.readouterr().err
+    assert "leave out --size" in capsys.readouterr().err
     assert main(["train", "--env", "Nim-v0", "--size", "0.6b", "--dry-run"]) == 0
     assert 'env = "Nim-v0"' in (said := capsys.readouterr().out) and "Qwen3-0.6B-4bit" in said
 

@@ -181,7 +181,7 @@ def test_a_rollback_brings_back_the_best_weights_and_forgets_all_others() -> Non
         evaluate(trainer.parts)
         assert trainer.parts.best is not None
         record = trainer.step()
-        assert f"weights of step {trainer.parts.best.step} are back" in record["alarms"][0]["done"]
+        assert f"restored the weights of step {trainer.parts.best.step}" in record["alarms"][0]["done"]
         state, best = trainer.parts.backend.save_state().tensors, trainer.parts.best.weights.content
         for found in (state["adapter"], state["magnet"], trainer.parts.backend.average(2).content):
             assert all(np.array_equal(found[name], kept) for name, kept in best.items())

@@ -91,8 +91,8 @@ def test_errors_say_what_to_do(tmp_path: Path, line: dict[str, Any], capsys: pyt
     write_log(tmp_path / "empty", [])
     assert "holds no finished episode yet" in told(str(tmp_path / "empty"))
     (tmp_path / "empty" / LOG).write_text("nonsense\n")
-    assert "no readable episode; line 1: no JSON" in told(str(tmp_path / "empty"))
-    assert "there is no episode 7; this log has 1 to 1" in told(str(tmp_path / "runs/one"), "--terminal", "--episode=7")
+    assert "no readable episode; line 1: not JSON" in told(str(tmp_path / "empty"))
+    assert "no episode 7; this log has 1 to 1" in told(str(tmp_path / "runs/one"), "--terminal", "--episode=7")
     for wrong in (["--last=-1"], ["--terminal", "--watch"], ["--episode=3"], ["--port=70000"]):
         with pytest.raises(SystemExit) as raised:
             main(["view", str(tmp_path), *wrong])

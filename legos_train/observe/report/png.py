@@ -1,4 +1,4 @@
-"""PNG of the SVG figures: drawn by a Chromium on this machine, or else by resvg (the extra `png`, 1.4 MB)."""
+"""PNG of the SVG figures: drawn by a local Chromium, or else by resvg (the extra `png`, 1.4 MB)."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def find_browser() -> str | None:
 
 
 def write_pngs(folder: Path, scale: int = 2) -> list[Path]:
-    """Draws `folder/*.svg` beside themselves as PNG, `scale` pixels to each unit, on white; returns their paths.
+    """Renders `folder/*.svg` as PNG in the same folder, `scale` pixels to each unit, on white; returns their paths.
 
     Raises:
-        RunError: there is nothing to draw with, or it failed; the message has what it said.
+        RunError: no renderer is available, or it failed; the message includes its output.
     """
     browser = find_browser()
     if browser is None and importlib.util.find_spec("resvg_py") is None:
         raise RunError(
             f"PNG figures need Chromium or Chrome on PATH, or the extra `png`: {arguments.install('png')}. "
-            f"The SVG files in {folder} stand"
+            f"The SVG files in {folder} are kept"
         )
     out = []
     for svg in sorted(folder.glob("*.svg")):
@@ -62,7 +62,7 @@ def _photograph(browser: str, svg: Path, png: Path, size: tuple[str, str], scale
 
 
 def _drawn(svg: str, scale: int) -> bytes:
-    """The figure as resvg draws it. Raises RuntimeError where no font is installed: it would leave all words out."""
+    """The figure as resvg draws it. Raises RunError if no font is installed: resvg would omit all text."""
     import resvg_py
 
     def render(text: str, fonts: bool = True) -> bytes:
@@ -76,7 +76,7 @@ def _drawn(svg: str, scale: int) -> bytes:
 
 
 def plain(svg: str) -> str:
-    """The figure without what only browsers know: colours by name, dark colours, the short form of `font`."""
+    """The figure without what only browsers support: colours by name, dark colours, the short form of `font`."""
     svg = re.sub(r"@media [^{]*\{[^{}]*\{[^{}]*\} *\}", "", svg)
     colours = dict(re.findall(r"--(\w+): ([^;}]+)", svg))
     svg = re.sub(r"--\w+: [^;}]+;", "", svg)

@@ -1,7 +1,7 @@
-// The list of episodes: filters above, and below only as many rows as can be seen.
+// The list of episodes: filters above, and below only the visible rows.
 
 const HEIGHT = 58;
-const FILTERS = [["run", "run"], ["env", "environment"], ["outcome", "outcome"], ["role", "role"], ["player", "player"], ["step", "step"], ["trained", "trained"]];
+const FILTERS = [["run", "run"], ["env", "environment"], ["outcome", "outcome"], ["role", "role"], ["player", "player"], ["learner", "learner"], ["step", "step"], ["trained", "trained"]];
 const state = { filters: { sort: "newest" }, found: [], view: null, turn: null };
 const drawn = new Map();
 let typing = 0;
@@ -23,7 +23,7 @@ function drawFilters() {
 }
 
 function filter(change, redraw = false) {
-  clearTimeout(typing); // what was being typed would undo a button pressed at once after it
+  clearTimeout(typing); // pending typed input would undo a button pressed right after it
   Object.assign(state.filters, change);
   if (redraw) {
     drawFilters();
@@ -34,7 +34,7 @@ function filter(change, redraw = false) {
   byId("list").scrollTop = 0;
 }
 
-// How many episodes were played, where the log has only some of them; 0 where that is not known.
+// How many episodes were played if the log has only some of them; 0 if unknown.
 function sampled() {
   const played = header.runs.reduce((sum, run) => sum + run.played, 0);
   return header.runs.every((run) => run.played) && played > rows.length ? played : 0;
@@ -56,17 +56,20 @@ function refresh() {
 // `x@best` for `runs/x@best`, the model of an endpoint; the seats table has the whole name.
 const shortName = (player) => player.split(/[/#]/).filter(Boolean).pop() ?? player;
 
+// Whose weights sit there: the learner in a run with several, and the player unless that is the policy itself.
+const playedBy = (seat) => [seat.learner, seat.player === "policy" ? null : shortName(seat.player)].filter(Boolean).join(", ");
+
 function rowNode(at) {
   const index = state.found[at];
   const row = rows[index];
   const worst = worstSeat(row, state.filters);
-  const asked = state.filters.player || !row.seats.some(isOurs);
+  const asked = state.filters.player || state.filters.learner || !row.seats.some(isOurs);
   const lost = worst >= 0 && LOST.has(row.seats[worst].outcome) && (asked || isOurs(row.seats[worst]));
   const few = row.seats.slice(0, 3);
   const byPlayer = row.measured && new Set(row.seats.map((seat) => seat.player)).size === row.seats.length;
   const seats = few.flatMap((seat, number) => {
     const agent = seat.agent.split("/").pop();
-    const player = seat.player === "policy" ? "" : shortName(seat.player);
+    const player = playedBy(seat);
     const who = byPlayer ? player : player ? `${agent} (${player})` : agent; // an evaluation is about players
     const kind = { good: "plus", bad: "minus" }[OUTCOMES[seat.outcome]] ?? "";
     return [number ? " \u00b7 " : "", visible(`${who} `), el("span", { class: kind }, visible(`${signed(seat.return)}${seat.outcome ? ` ${spaced(seat.outcome)}` : ""}`))];
@@ -109,7 +112,7 @@ function draw() {
   for (const [at, node] of ordered) drawn.set(at, node);
 }
 
-// Brings the open episode's row into sight.
+// Scrolls to the open episode's row.
 function follow() {
   const at = state.found.indexOf(state.view?.index);
   const list = byId("list");

@@ -1,4 +1,4 @@
-// What is seen first: how each player fared in each role, every count a way to its games; an evaluation's own numbers.
+// The first view: results by player and role, with each count linked to its games; an evaluation's own numbers.
 
 const KINDS = ["win", "draw", "loss", "invalid", "opponent_invalid", "truncated", "unscored"];
 const MOST = 80;
@@ -8,8 +8,8 @@ function tally(run) {
   for (const row of rows) {
     if (row.run !== run) continue;
     for (const seat of row.seats) {
-      const key = JSON.stringify([row.env, seat.role, seat.player]);
-      const group = groups.get(key) ?? { env: row.env, role: seat.role, player: seat.player, games: 0, total: 0, kinds: {} };
+      const key = JSON.stringify([row.env, seat.role, seat.player, seat.learner]);
+      const group = groups.get(key) ?? { env: row.env, role: seat.role, player: seat.player, learner: seat.learner, games: 0, total: 0, kinds: {} };
       group.games += 1;
       group.total += finite(seat.return) ? seat.return : 0;
       if (seat.outcome !== null) group.kinds[seat.outcome] = (group.kinds[seat.outcome] ?? 0) + 1;
@@ -17,15 +17,16 @@ function tally(run) {
     }
   }
   const rank = (group) => (isOurs(group) ? 0 : 1);
-  const names = (group) => `${group.env} ${group.role} ${group.player}`;
+  const names = (group) => `${group.env} ${group.role} ${group.player} ${group.learner ?? ""}`;
   return [...groups.values()].sort((a, b) => rank(a) - rank(b) || names(a).localeCompare(names(b), "en", { numeric: true }));
 }
 
 function countButton(run, group, outcome, many) {
   if (!many) return el("span", { class: "soft" }, "0");
   const { env, role, player } = group;
-  const chosen = { text: "", step: "", trained: "", run: String(run), env, role, player, outcome };
-  const says = `${count(many, "game")} of ${player} as ${role}${outcome ? `: ${spaced(outcome)}` : ""}`;
+  const learner = group.learner ?? "";
+  const chosen = { text: "", step: "", trained: "", run: String(run), env, role, player, learner, outcome };
+  const says = `${count(many, "game")} of ${learner ? `${learner}, ` : ""}${player} as ${role}${outcome ? `: ${spaced(outcome)}` : ""}`;
   const sort = LOST.has(outcome) ? { sort: "worst" } : {};
   return el("button", { type: "button", title: visible(`List ${says}`), "aria-label": visible(says), onclick: () => filter({ ...chosen, ...sort }, true) }, many.toLocaleString("en"));
 }
@@ -38,11 +39,12 @@ function numbersTable(heads, lines) {
 function fared(run) {
   const groups = tally(run);
   const kinds = KINDS.filter((kind) => groups.some((group) => group.kinds[kind]));
+  const learners = groups.some((group) => group.learner);
   const lines = groups.slice(0, MOST).map((group) => [
-    visible(group.env), visible(group.role), visible(group.player), countButton(run, group, "", group.games),
+    visible(group.env), visible(group.role), ...(learners ? [visible(group.learner ?? "\u2013")] : []), visible(group.player), countButton(run, group, "", group.games),
     ...kinds.map((kind) => countButton(run, group, kind, group.kinds[kind] ?? 0)), amount(group.games ? group.total / group.games : null),
   ]);
-  const table = numbersTable(["environment", "role", "player", "games", ...kinds.map(spaced), "mean return"], lines);
+  const table = numbersTable(["environment", "role", ...(learners ? ["learner"] : []), "player", "games", ...kinds.map(spaced), "mean return"], lines);
   return groups.length > MOST ? [table, el("p", { class: "soft" }, `and ${groups.length - MOST} more`)] : [table];
 }
 
@@ -84,7 +86,7 @@ const SAMPLES = 6;
 const LONG = 400;
 const cut = (text) => (text.length > LONG ? `${text.slice(0, LONG)} \u2026` : text);
 
-// The newest episode of every ending that ours had, then others, no two with the same moves.
+// The newest episode of each of our endings, then others, all with different moves.
 function sampleIndexes() {
   const seen = new Set();
   const ends = new Set();
@@ -107,7 +109,7 @@ function sample(index) {
   if (episode.order.length > 12) said.push(el("p", { class: "soft" }, `and ${count(episode.order.length - 12, "turn")} more`));
   const [[seat, turn] = []] = episode.order;
   const told = seat === undefined ? "" : String(episode.seats[seat].turns[turn].messages.at(-1)?.content ?? "");
-  const ends = row.seats.map((one) => el("span", {}, visible(`${one.agent}${one.player === "policy" ? "" : ` (${shortName(one.player)})`} `), amount(one.return), " ", outcomeChip(one.outcome) ?? ""));
+  const ends = row.seats.map((one) => el("span", {}, visible(`${one.agent}${playedBy(one) ? ` (${playedBy(one)})` : ""} `), amount(one.return), " ", outcomeChip(one.outcome) ?? ""));
   return el("article", { class: "sample" },
     el("header", {}, el("button", { type: "button", onclick: () => goTo(index, null, null) }, visible(`#${row.n} ${row.env}`)), row.measured ? "" : el("span", { class: "soft" }, `step ${visible(row.step)}`), ...ends),
     el("p", { class: "told" }, visible(cut(told))), ...said);
@@ -115,7 +117,7 @@ function sample(index) {
 
 function welcome() {
   const parts = header.runs.flatMap((run, index) => [
-    el("h3", { title: visible(run.path) }, visible(run.label), el("span", { class: "soft" }, run.report ? " \u00b7 its curves are in report.html beside this page" : "")),
+    el("h3", { title: visible(run.path) }, visible(run.label), el("span", { class: "soft" }, run.report ? " \u00b7 its curves are in report.html next to this page" : "")),
     run.bad ? el("p", { class: "soft" }, `${count(run.bad, "line")} of the log could not be read`) : null,
     ...(run.results ? evaluated(run.results) : []),
     run.results ? el("h3", {}, "By role and player") : null,
@@ -123,7 +125,7 @@ function welcome() {
   ]);
   byId("main").replaceChildren(
     el("h2", {}, "Choose an episode"),
-    el("p", { class: "soft" }, "\u201cLost games\u201d lists what was lost, the worst first; the button beside a row leads to the mistake that cost most: a red number is the drop in exact value. Buttons with numbers list those games. Press ? for the keys."),
+    el("p", { class: "soft" }, "\u201cLost games\u201d lists the games lost, the worst first; the button next to a row leads to the mistake that cost most: a red number is the drop in exact value. Buttons with numbers list those games. Press ? for the keys."),
     sampled() ? el("p", { class: "soft" }, `The log has a sample, ${rows.length.toLocaleString("en")} of the ${sampled().toLocaleString("en")} episodes that were played; counts and means are those of the sample.`) : "",
     ...parts.filter(Boolean),
     el("h3", {}, "Sample episodes"), el("div", { class: "samples" }, ...sampleIndexes().map(sample)));

@@ -58,7 +58,7 @@ function did(turn, facts) {
 }
 
 function cardHeader(row, turn, facts, index, place) {
-  const parts = [el("b", {}, visible(facts.agent)), el("span", { class: "soft" }, `turn ${index + 1}${place ? ` · ${place}` : ""}`)];
+  const parts = [el("b", {}, visible(facts.agent)), el("span", { class: "soft" }, `${facts.learner ? `${visible(facts.learner)} · ` : ""}turn ${index + 1}${place ? ` · ${place}` : ""}`)];
   parts.push(el("span", {}, "reward ", amount(turn.reward)));
   if ("advantage" in turn) parts.push(el("span", {}, "advantage ", amount(turn.advantage)));
   if ("exact" in turn) {
