@@ -64,6 +64,7 @@ def run(case: str, seed: int, extra: list[str], root: Path) -> dict:
         "best": result["best"].get(metric),
         "illegal": result[weights]["illegal"],
         "against_optimal": result[weights].get("no_loss_optimal"),
+        "against_optimal_by_seat": {k: v for k, v in result[weights].items() if k.startswith("no_loss_optimal_as_")},
         "training_seconds": sum(row["seconds"] for row in rows),
         "wall_seconds": wall,
         "cpu_seconds": _children() - spent,

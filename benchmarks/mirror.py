@@ -17,14 +17,12 @@ import argparse
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import legos_envs
 from legos_envs import exact
 from legos_train.config import parse_assignments
-from legos_train.run.decisions import action_values, spreads
-
-Floats = NDArray[np.float64]
+from legos_train.run.decisions import spreads
+from legos_train.run.tabular import mirror_step, softmax, values_of
 
 
 def descend(game: Any, step: float, kl: tuple[float, float], steps: int, magnet: int, noise: float) -> list[float]:
@@ -35,30 +33,15 @@ def descend(game: Any, step: float, kl: tuple[float, float], steps: int, magnet:
     reference, found = policy, []
     for number in range(1, steps + 1):
         weight = step * kl[0] * (kl[1] / kl[0]) ** ((number - 1) / max(steps - 1, 1))
-        values = _values(graph, policy, scales)
-        logits = [
-            (np.log(p) + step * value + weight * np.log(r)) / (1 + weight) + noise * random.standard_normal(len(p))
-            for p, r, value in zip(policy, reference, values, strict=True)
-        ]
-        policy = [np.maximum(np.exp(z - z.max()) / np.exp(z - z.max()).sum(), 1e-12) for z in logits]
+        policy = mirror_step(policy, values_of(graph, policy, scales), reference, step, weight)
+        if noise:
+            policy = [softmax(np.log(p) + noise * random.standard_normal(len(p))) for p in policy]
         if magnet and number % magnet == 0:
             reference = policy
         if number % max(steps // 10, 1) == 0:
             table = {i: dict(zip(i.legal, (p / p.sum()).tolist())) for i, p in zip(graph.infosets, policy)}
             found.append(exact.nash_conv(game, table.__getitem__))
     return found
-
-
-def _values(graph: Any, policy: list[Floats], scales: list[float]) -> list[Floats]:
-    """What each action of each information set is worth to its player, (A,), in spreads of the returns."""
-    table = [p.tolist() for p in policy]
-    values, seats = graph.values(table), range(graph.num_players)
-    chances = [graph.reach([None if seat == own else table for seat in seats]) for own in seats]
-    out = []
-    for at, info in enumerate(graph.infosets):
-        found = action_values(graph, at, values, chances[info.player], scales[info.player])
-        out.append(np.zeros(len(info.legal)) if found is None else found)
-    return out
 
 
 def main() -> None:

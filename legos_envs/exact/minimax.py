@@ -86,23 +86,24 @@ def optimal_move_probability(game: Game, policy: ExactPolicy) -> float:
     return sum(shares) / len(shares)
 
 
-def win_draw_loss(game: Game, policy: ExactPolicy, opponent: ExactPolicy = uniform) -> Results:
-    """The exact probabilities of results of `policy` against `opponent`, averaged over the seats.
+def win_draw_loss(game: Game, policy: ExactPolicy, opponent: ExactPolicy = uniform, seat: int | None = None) -> Results:
+    """The exact probabilities of results of `policy` against `opponent`, in one seat or (None) averaged over the seats.
 
     With more than two players `opponent` plays all other seats. Works for any game that fits into memory.
     """
     graph = graph_of(game)
     mine, theirs = graph.probabilities(policy), graph.probabilities(opponent)
     totals = [0.0, 0.0, 0.0]
-    for seat in range(graph.num_players):
-        reached = graph.reach([mine if player == seat else theirs for player in range(graph.num_players)])
+    seats = range(graph.num_players) if seat is None else [seat]
+    for own in seats:
+        reached = graph.reach([mine if player == own else theirs for player in range(graph.num_players)])
         for mass, returns in zip(reached, graph.returns):
             if returns:
-                totals[0 if returns[seat] > TIE else 2 if returns[seat] < -TIE else 1] += mass
-    return Results(*(total / graph.num_players for total in totals))
+                totals[0 if returns[own] > TIE else 2 if returns[own] < -TIE else 1] += mass
+    return Results(*(total / len(seats) for total in totals))
 
 
-def no_loss_rate(game: Game, policy: ExactPolicy, opponent: ExactPolicy = uniform) -> float:
-    """The exact probability that `policy` wins or draws against `opponent`, averaged over the seats."""
-    results = win_draw_loss(game, policy, opponent)
+def no_loss_rate(game: Game, policy: ExactPolicy, opponent: ExactPolicy = uniform, seat: int | None = None) -> float:
+    """The exact probability that `policy` wins or draws against `opponent`, in one seat or averaged over the seats."""
+    results = win_draw_loss(game, policy, opponent, seat)
     return results.win + results.draw

@@ -246,12 +246,8 @@ class TrainConfig(Section):
                 f"loss.name = {names[0]!r} values a game for all learners at once: use it for all learners, with the "
                 "same loss.explore, loss.mirror_step, loss.mirror_floor and credit.return_scale, or for none of them"
             )
-        unfit = {
-            "backend = 'tinker'": self.backend == "tinker",
-            "league.pool_from": self.league.pool_from is not None,
-        }
-        if self.learner and (wrong := [what for what, is_set in unfit.items() if is_set]):
-            raise ValueError(f"several learners cannot be combined with {wrong[0]}; remove one of the two")
+        if self.learner and self.backend == "tinker":
+            raise ValueError("several learners cannot be combined with backend = 'tinker'; remove one of the two")
 
     def _check_all_actions(self) -> None:
         """A loss over all actions learns from the current policy: it rejects reuse and filters of samples."""

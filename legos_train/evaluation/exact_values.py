@@ -96,20 +96,31 @@ def policy_metrics(env: GameEnv, policy: PolicyTable) -> dict[str, float]:
 
     `nash_conv`: what both players together could gain by deviating (0 at an equilibrium). For games of perfect
     information also `optimal_move` (mean probability of an optimal move where moves differ) and `no_loss` and
-    `no_loss_optimal` (probability of not losing to uniformly random and to optimal play).
+    `no_loss_optimal` (probability of not losing to uniformly random and to optimal play, averaged over the seats), and
+    both by seat as `no_loss_as_AGENT` and `no_loss_optimal_as_AGENT`.
     """
     numbers = {"nash_conv": float(exact.nash_conv(env.game, policy.__getitem__))}
     if env.zero_sum and exact.graph_of(env.game).perfect_information:
         numbers["optimal_move"] = float(exact.optimal_move_probability(env.game, policy.__getitem__))
-        numbers["no_loss"] = float(exact.no_loss_rate(env.game, policy.__getitem__))
-        numbers["no_loss_optimal"] = float(exact.no_loss_rate(env.game, policy.__getitem__, exact.nash(env.game)))
+        for name, opponent in (("no_loss", exact.uniform), ("no_loss_optimal", exact.nash(env.game))):
+            seats = [
+                float(exact.no_loss_rate(env.game, policy.__getitem__, opponent, seat))
+                for seat in range(env.game.num_players)
+            ]
+            numbers[name] = float(np.mean(seats))
+            numbers |= {f"{name}{seat}": rate for seat, rate in zip(_as_seats(env), seats)}
     return numbers
 
 
 def exact_names(env: GameEnv) -> list[str]:
     """The names of `exact_metrics`, without evaluating a policy."""
     perfect = env.zero_sum and exact.graph_of(env.game).perfect_information
-    return ["nash_conv", *(["optimal_move", "no_loss", "no_loss_optimal"] if perfect else []), "illegal"]
+    rates = [f"{name}{seat}" for name in ("no_loss", "no_loss_optimal") for seat in ("", *_as_seats(env))]
+    return ["nash_conv", *(["optimal_move", *rates] if perfect else []), "illegal"]
+
+
+def _as_seats(env: GameEnv) -> list[str]:
+    return [f"_as_{agent}" for agent in env.possible_agents]
 
 
 def report(env: GameEnv, policy: PolicyTable) -> dict[str, Any]:

@@ -135,8 +135,13 @@ class TrainerBackend(Protocol):
         """
         ...
 
-    def read_run(self, path: Path, most: int) -> dict[str, Snapshot]:
-        """At most `most` snapshots of another run by name, spread evenly over its task, including the newest.
+    def read_run(self, path: Path, most: int, learner: str | None = None) -> dict[str, Snapshot]:
+        """At most `most` snapshots of another run by name, spread evenly over its steps, including the newest.
+
+        Args:
+            path: the run's directory.
+            most: maximum number.
+            learner: whose snapshots, if that run has several learners.
 
         Raises:
             ValueError: there are none, or they do not fit this run's.

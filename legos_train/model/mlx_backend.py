@@ -153,9 +153,9 @@ class MLXBackend:
             ) from error
         return Snapshot(version, weights)
 
-    def read_run(self, path: Path, most: int) -> dict[str, Snapshot]:
+    def read_run(self, path: Path, most: int, learner: str | None = None) -> dict[str, Snapshot]:
         """See `TrainerBackend`."""
-        chosen = snapshots_for(path, most, self.policy.trainable(), self.config.lora.scale)
+        chosen = snapshots_for(path, most, self.policy.trainable(), self.config.lora.scale, learner)
         return {name: Snapshot(0, weights) for name, weights in chosen.items()}
 
     def write(self, snapshot: Snapshot, folder: Path, facts: Mapping[str, Any]) -> None:

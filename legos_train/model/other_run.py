@@ -21,7 +21,8 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
 
     Sources: `checkpoints/step_N/adapter.safetensors` and `league_*.safetensors` of the same checkpoints (damaged ones
     are skipped), then `last`, `best`, the published `adapter` and `average`. Names are `RUN.step_40`, `RUN.best`, in
-    characters that file names and servers accept; duplicate weights are taken once.
+    characters that file names and servers accept; duplicate weights are taken once. In a run with several learners a
+    snapshot covers all of them, and its tensors are called `LEARNER/TENSOR`.
 
     Returns:
         The weights, and `lora.scale` of the run's config; None if the run has no config.toml.
@@ -34,21 +35,28 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
         raise ValueError(f"league.pool_from: {str(run)!r} is not a directory; give a run's, such as runs/x")
     config = tomllib.loads((run / "config.toml").read_text()) if (run / "config.toml").is_file() else None
     scale = None if config is None else float(config.get("lora", {}).get("scale", 8.0))
-    files: dict[str, Path] = {}
+    files: dict[str, dict[str, Path]] = {}  # by snapshot, its files by what their tensors' names begin with
     for directory in sorted(run.glob("checkpoints/step_*"), key=_step):
         if _step(directory) < 0 or checkpoint.damage(directory):
             continue
         for file in sorted(directory.glob("league_*.safetensors"), key=lambda f: _step(Path(f.stem[7:]))):
-            files.setdefault(file.stem[7:].rpartition(".")[2], file)
-        files[directory.name] = directory / "adapter.safetensors"
+            files.setdefault(file.stem[7:].rpartition(".")[2], {"": file})
+        files[directory.name] = {
+            f"{learner}/" if (learner := file.stem[8:]) else "": file
+            for file in sorted(directory.glob("adapter.*safetensors"))
+        }
     files = dict(sorted(files.items(), key=lambda item: _step(Path(item[0]))))
-    files |= {name: run / name / "adapters.safetensors" for name in ("last", "best", "adapter", "average")}
+    for name in ("last", "best", "adapter", "average"):
+        files[name] = {
+            "" if file.parent == run / name else f"{file.parent.name}/": file
+            for file in sorted((run / name).glob("**/adapters.safetensors"))
+        }
     found: dict[str, Weights] = {}
-    for name, file in files.items():
-        if not file.is_file():
-            continue
-        weights = tensors.from_bytes(file.read_bytes())
-        if not any(_equal(weights, other) for other in found.values()):
+    for name, parts in files.items():
+        weights: Weights = {}
+        for begins, file in parts.items():
+            weights |= {begins + key: array for key, array in tensors.from_bytes(file.read_bytes()).items()}
+        if weights and not any(_equal(weights, other) for other in found.values()):
             found[f"{_word(run.resolve().name)}.{name}"] = weights
     if not found:
         raise ValueError(
@@ -59,7 +67,11 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
 
 
 def snapshots_for(
-    run: Path, room: int, like: Mapping[str, mx.array] | None = None, scale: float | None = None
+    run: Path,
+    room: int,
+    like: Mapping[str, mx.array] | None = None,
+    scale: float | None = None,
+    learner: str | None = None,
 ) -> dict[str, Weights]:
     """At most `room` snapshots of a run, in a form that this run can play.
 
@@ -68,17 +80,33 @@ def snapshots_for(
         room: maximum number.
         like: this run's weights; names and shapes must be the same.
         scale: this run's `lora.scale`; weights with another scale are converted.
+        learner: which of this run's learners they are for. It gets those of the learner of that name; a run of one
+            policy gives the same to all.
 
     Raises:
-        ValueError: as `read_run`, or they do not fit.
+        ValueError: as `read_run`, or they do not fit, or they are of several learners and none has this name.
     """
     found, other = read_run(run)
     factor = 1.0 if scale is None or other is None else other / scale
-    chosen = spread(found, room)
+    chosen = {name: _own(weights, learner, run) for name, weights in spread(found, room).items()}
     for name, weights in chosen.items():
         if like is not None and (problem := misfit(weights, like)):
             raise ValueError(f"league.pool_from: {name} does not fit this run: {problem}; use the same lora.rank")
     return {name: w if factor == 1.0 else rescaled(w, factor) for name, w in chosen.items()}
+
+
+def _own(weights: Weights, learner: str | None, run: Path) -> Weights:
+    """A learner's part of a snapshot; all of it where that is of one policy."""
+    names = sorted({key.partition("/")[0] for key in weights if "/" in key})
+    if not names:
+        return weights
+    if learner not in names:
+        wanted = "this run has one policy" if learner is None else f"not {learner!r}"
+        raise ValueError(
+            f"league.pool_from: {str(run)!r} has the learners {', '.join(names)}, {wanted}; name the learners of both "
+            "runs alike (name = ... in [[learner]])"
+        )
+    return {key.partition("/")[2]: array for key, array in weights.items() if key.startswith(f"{learner}/")}
 
 
 def spread(found: Mapping[str, Weights], most: int) -> dict[str, Weights]:

@@ -89,9 +89,14 @@ class PopulationBackend:
         weights = {name: one.read(folders[name] if there else path) for name, one in self.members.items()}
         return Snapshot(min(one.version for one in weights.values()), weights)
 
-    def read_run(self, path: Path, most: int) -> dict[str, Snapshot]:
-        """Not supported for several learners."""
-        raise ValueError("snapshots of another run are of a single policy; leave out league.pool_from or the learners")
+    def read_run(self, path: Path, most: int, learner: str | None = None) -> dict[str, Snapshot]:
+        """See `TrainerBackend`. Each learner gets its own part; from a run of one policy all get the same."""
+        own = {name: one.read_run(path, most, name) for name, one in self.members.items()}
+        first = next(iter(own.values()))
+        return {
+            name: Snapshot(first[name].version, {learner: found[name] for learner, found in own.items()})
+            for name in first
+        }
 
     def write(self, snapshot: Snapshot, folder: Path, facts: Mapping[str, Any]) -> None:
         """See `TrainerBackend`; `folder/LEARNER` for each."""

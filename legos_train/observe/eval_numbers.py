@@ -52,6 +52,8 @@ ENDINGS = {
     "truncated": "turn limit",
     "unscored": "not judged",
 }
+SEAT = "_as_"
+"""Between a number and the agent whose seat it is of: `no_loss_optimal_as_player_0`."""
 EXACT = ("nash_conv", "optimal_move", "no_loss", "no_loss_optimal", "illegal")
 
 Numbers = Mapping[str, float]
@@ -116,7 +118,9 @@ def direction(kind: str) -> int:
 def metric_name(key: str) -> str:
     """A readable name of a measured number; with several envs keys are `ENV/NUMBER`."""
     env, slash, kind = key.rpartition("/")
-    name = NAMES.get(kind)
+    base, in_seat, agent = kind.partition(SEAT)
+    name = NAMES.get(base)
+    name = f"{name} as {agent}" if name and in_seat else name
     for start, words in STARTS.items():
         if name is None and kind.startswith(start):
             who = kind.removeprefix(start)

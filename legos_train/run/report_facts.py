@@ -1,5 +1,5 @@
 """Facts for a report that are in no metrics row: the policy in every situation, exact numbers of uniform play and of an
-equilibrium, and who beats whom in the league.
+equilibrium, what the run's schedule reaches without sampling, and who beats whom in the league.
 
 Stored as `figures/data.json`, so that a report can be rewritten without the model.
 """
@@ -12,19 +12,31 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from legos_envs import exact
+from legos_train.config import TrainConfig
 from legos_train.evaluation import exact_values
 from legos_train.league import League, Score
 from legos_train.run.parts import Parts
+from legos_train.run.tabular import expected_run
 
 MANY_ROWS, MOST_SOLVED = 60, 5000
 """Games with more information sets get no policy table and no lines for uniform play and an equilibrium."""
+MOST_WORK = 400_000
+"""Nodes of the game times steps of the run up to which the schedule runs again without sampling; a few seconds."""
+MOST_POINTS = 12
 REFERENCES = {"random": "uniform play", "optimal": "equilibrium"}
 
 
 def facts_of(parts: Parts) -> dict[str, Any]:
-    """`strategy`, `references` and `league` as JSON values; each only if there is something to report."""
-    found = {"strategy": _strategy(parts), "references": _references(parts), "league": _league(parts.league)}
+    """`strategy`, `references`, `unsampled` and `league` as JSON values; each only if there is something to report."""
+    found = {
+        "strategy": _strategy(parts),
+        "references": _references(parts),
+        "unsampled": _unsampled(parts),
+        "league": _league(parts.league),
+    }
     return {name: value for name, value in found.items() if value}
 
 
@@ -80,6 +92,51 @@ def _references(parts: Parts) -> dict[str, dict[str, float]]:
             for key, value in ({} if table is None else exact_values.policy_metrics(task.env, table)).items():  # type: ignore[arg-type]
                 found.setdefault(task.prefix + key, {})[REFERENCES[name]] = round(value, 9)
     return found
+
+
+def _unsampled(parts: Parts) -> dict[str, Any]:
+    """What mirror descent with exact values reaches on the run's schedule, see `tabular.expected_run`.
+
+    For NashConv `last` and `average`, lists of [step, value]; or `left_out`, why there are none.
+    """
+    config = parts.config
+    found: dict[str, Any] = {}
+    for task in parts.measurer.tasks.values():
+        if not task.exactly or task.held_out:
+            continue
+        env: Any = task.env
+        graph = exact.graph_of(env.game)
+        if left_out := _no_unsampled_run(config, len(graph.children) * config.steps):
+            found[f"{task.prefix}nash_conv"] = {"left_out": left_out}
+            continue
+        players = [parts.measurer.player(task, agent, None) for agent in task.slot.seats]
+        base, _ = exact_values.action_probabilities(env, players, graph.infosets)
+        start = [np.array([base[info][move] for move in info.legal]) for info in graph.infosets]
+        every = max(1, config.steps // MOST_POINTS)
+        for step, *tables in expected_run(graph, start, config):
+            if step != 1 and step % every and step != config.steps:
+                continue
+            for line, table in zip(("last", "average"), tables):
+                if table is None:
+                    continue
+                policy = {i: dict(zip(i.legal, (p / p.sum()).tolist())) for i, p in zip(graph.infosets, table)}
+                value = float(exact.nash_conv(env.game, policy.__getitem__))
+                lines = found.setdefault(f"{task.prefix}nash_conv", {})
+                lines.setdefault(line, []).append([step, round(value, 9)])
+    return found
+
+
+def _no_unsampled_run(config: TrainConfig, work: int) -> str | None:
+    """Why no run without sampling stands beside this one; None where one can."""
+    if work > MOST_WORK:
+        return f"the game's tree times the run's steps is {work:,} nodes, above {MOST_WORK:,}"
+    if any(own.loss != config.loss for own in config.learners.values()):
+        return "the learners have losses of their own"
+    if config.loss.token_loss.imitates:
+        return f"the loss {config.loss.name!r} imitates"
+    if not config.loss.token_loss.mirror and not (config.loss.kl and config.loss.kl_weight(config.steps, config.steps)):
+        return "without a KL penalty its steps have no length"
+    return None
 
 
 def _league(league: League | None) -> dict[str, Any]:

@@ -203,6 +203,10 @@ def test_win_draw_loss_averages_over_both_seats():
     mirrored = win_draw_loss(game, exact.uniform, exact.nash(game))
     assert (mirrored.loss, mirrored.draw, mirrored.win) == pytest.approx(results)
     assert exact.no_loss_rate(game, exact.nash(game)) == pytest.approx(1)
+    first, second = (win_draw_loss(game, exact.uniform, exact.nash(game), seat) for seat in (0, 1))
+    assert first.win == second.win == 0 and first.loss < second.loss, "who moves first loses less"
+    assert (first.loss + second.loss) / 2 == pytest.approx(mirrored.loss)
+    assert exact.no_loss_rate(game, exact.uniform, exact.nash(game), 1) == pytest.approx(second.draw)
 
 
 def test_optimal_move_probability():

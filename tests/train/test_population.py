@@ -180,6 +180,28 @@ def test_members_of_a_league_are_all_learners_and_each_seat_meets_its_own_kind()
         trainer.parts.close()
 
 
+def test_a_pool_is_filled_from_the_learners_of_the_same_names(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    league = {"mode": "fsp", "pool": 3, "snapshot_every": 1}
+    train(small(other, steps=2, batch_size=8, learner=BOTH, league=league), quiet=True)
+    filled = {**league, "pool": 9, "pool_from": str(other)}
+    trainer = Trainer(build(small(learner=BOTH, league=filled)))
+    try:
+        assert trainer.parts.league is not None
+        weights = trainer.parts.league.weights["other.step_2"].content
+        for name in ("first", "second"):
+            saved = read_adapter(other / "last" / name).weights
+            assert saved.keys() == weights[name].content.keys()
+            assert all(mx.array_equal(saved[key], array) for key, array in weights[name].content.items())
+        trainer.step()
+    finally:
+        trainer.parts.close()
+    with pytest.raises(ValueError, match="has the learners first, second, not 'third'"):
+        build(small(learner=[{**BOTH[0], "name": "third"}, BOTH[1]], league=filled)).close()
+    with pytest.raises(ValueError, match="has the learners first, second, this run has one policy"):
+        build(small(league=filled)).close()
+
+
 def test_envs_may_have_learners_of_their_own_and_one_without_episodes_waits() -> None:
     config = small(
         env=[{"id": "KuhnPoker-v0", "weight": 1e-9}, {"id": "Nim-v0"}],
@@ -275,7 +297,6 @@ def test_a_server_plays_each_learner_under_its_own_name() -> None:
         ({"learner": [{**BOTH[0], "loss": "expected"}, BOTH[1]]}, "loss"),
         ({"learner": [{**BOTH[0], "loss": {"name": "expected"}}, BOTH[1]]}, "for all learners, with.*or for none"),
         ({"learner": BOTH, "actors": {"player_1": {"model": "random"}}}, "'second' has nothing to learn"),
-        ({"learner": BOTH, "league": {"mode": "fsp", "pool_from": "runs/x"}}, "several learners cannot be"),
         (
             {"learner": [BOTH[0], {**BOTH[1], "loss": {"name": "ppo"}}], "loss": "sft", "sampling": {"top_p": 0.9}},
             "'player_1' is trained but sampled at temperature 1.0 and top_p 0.9",

@@ -110,6 +110,17 @@ def test_every_figure_is_a_file_that_any_reader_of_svg_can_read(runs: tuple[Path
     )
 
 
+def test_what_the_schedule_reaches_without_sampling_stands_beside_the_run(runs: tuple[Path, Path]) -> None:
+    facts = json.loads((runs[0] / "figures/data.json").read_text())["unsampled"]["nash_conv"]
+    steps = [json.loads(line)["step"] for line in (runs[0] / "metrics.jsonl").read_text().splitlines()]
+    for line in ("last", "average"):
+        assert facts[line][-1][0] == steps[-1] and facts[line][0][0] == 1
+        assert facts[line][-1][1] < facts[line][0][1]
+    drawn = (runs[0] / "figures/nash_conv.svg").read_text()
+    assert "without sampling" in drawn and "its average" in drawn
+    assert "mirror descent on one number per action" in (runs[0] / "report.html").read_text()
+
+
 def test_the_report_can_be_written_again_from_the_files(runs: tuple[Path, Path], tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(runs[0], copy)

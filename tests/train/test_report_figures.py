@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from legos_train.observe.eval_numbers import formatted, interval, results
+from legos_train.observe.eval_numbers import formatted, interval, metric_name, results
 from legos_train.observe.report import write_pngs
 from legos_train.observe.report.figures import figures
 from legos_train.observe.report.png import plain
@@ -115,6 +115,22 @@ def test_figures_of_a_run() -> None:
     assert found["nash_conv"].lines[0].points == [(0.0, 0.9)] and "win_rate" not in found
     old = {f.name: f for f in figures(rows(40))}
     assert "spread between steps" in old["reward"].note and len(old["reward"].lines[1].band) == 39
+
+
+def test_seats_are_lines_of_the_figure_of_their_mean() -> None:
+    rate = {"no_loss_optimal": 0.75, "no_loss_optimal_as_player_0": 1.0, "no_loss_optimal_as_player_1": 0.5}
+    found = [f for f in figures([{"step": 1, "eval": rate}], {}) if f.name.startswith("no_loss")]
+    assert [line.name for line in found[0].lines] == ["last weights", "as player_0", "as player_1"] and len(found) == 1
+    assert metric_name("no_loss_optimal_as_player_1") == "no-loss rate against optimal play as player_1"
+
+
+def test_a_run_without_sampling_is_drawn_or_its_absence_explained() -> None:
+    rows = [{"step": 1, "eval": {"nash_conv": 0.5}}, {"step": 2, "eval": {"nash_conv": 0.4}}]
+    (one,) = [f for f in figures(rows, {}, {}, {"nash_conv": {"last": [[1, 0.3], [2, 0.2]]}}) if f.name == "nash_conv"]
+    assert [line.name for line in one.lines] == ["last weights", "without sampling"]
+    assert list(one.lines[1].points) == [(1.0, 0.3), (2.0, 0.2)]
+    (one,) = [f for f in figures(rows, {}, {}, {"nash_conv": {"left_out": "too large"}}) if f.name == "nash_conv"]
+    assert [line.name for line in one.lines] == ["last weights"] and one.note.endswith("beside it: too large.")
 
 
 def test_several_envs_have_figures_of_their_own() -> None:

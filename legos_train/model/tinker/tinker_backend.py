@@ -254,7 +254,7 @@ class TinkerBackend:
         """See `TrainerBackend`."""
         self._cannot("init_adapter")
 
-    def read_run(self, path: Path, most: int) -> dict[str, Snapshot]:
+    def read_run(self, path: Path, most: int, learner: str | None = None) -> dict[str, Snapshot]:
         """See `TrainerBackend`."""
         self._cannot("league.pool_from")
 

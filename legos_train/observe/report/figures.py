@@ -6,13 +6,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from legos_train.observe.eval_numbers import AVERAGE, ENDINGS, EXACT, interval, is_number, metric_name, results, unit_of
+from legos_train.observe.eval_numbers import (
+    AVERAGE,
+    ENDINGS,
+    EXACT,
+    SEAT,
+    interval,
+    is_number,
+    metric_name,
+    results,
+    unit_of,
+)
 from legos_train.observe.report.scales import Z95, Point, running_mean, window_of
 from legos_train.observe.report.svg import Figure, Line
 
 Record = Mapping[str, Any]
 
 WEIGHTS = (("last weights", ""), ("weight average", AVERAGE))
+UNSAMPLED = {"last": "without sampling", "average": "its average"}
+TABULAR = (
+    "Without sampling: mirror descent on one number per action, exact values, with this run's KL, reference and "
+    "average schedule. What is left between the lines is due to sampling, the model and its optimiser."
+)
+NO_UNSAMPLED = "No run without sampling is shown beside it: "
 ALARMS = {
     "role_gap": "reward",
     "unscored": "unscored_rate",
@@ -58,6 +74,7 @@ def figures(
     records: Sequence[Record],
     start: Mapping[str, float] | None = None,
     references: Mapping[str, Mapping[str, float]] | None = None,
+    unsampled: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Figure]:
     """Every figure that a run's rows have data for.
 
@@ -65,9 +82,11 @@ def figures(
         records: rows of metrics.jsonl.
         start: the measured numbers before the first step.
         references: by measured number, the values of others, such as `{"nash_conv": {"uniform play": 0.92}}`.
+        unsampled: by measured number, what the same schedule reaches without sampling, `last` and `average` as lists of
+            [step, value]; or `left_out`, why that is not known.
     """
     window = window_of(len(records))
-    out = [*_measured(records, start or {}, references or {}), *_by_role(records, window)]
+    out = [*_measured(records, start or {}, references or {}, unsampled or {}), *_by_role(records, window)]
     for key, title, unit, section, bounds in SINGLE:
         if lines := _lines(records, key, title, window):
             note = _note(window, spread=True) if any(line.band for line in lines) else _mean(window)
@@ -96,22 +115,37 @@ def _marked(figure: Figure, marks: Sequence[tuple[float, str]]) -> Figure:
 
 
 def _measured(
-    records: Sequence[Record], start: Mapping[str, float], references: Mapping[str, Mapping[str, float]]
+    records: Sequence[Record],
+    start: Mapping[str, float],
+    references: Mapping[str, Mapping[str, float]],
+    unsampled: Mapping[str, Mapping[str, Any]],
 ) -> list[Figure]:
     """The numbers of evaluations: last weights and weight average. Exact ones need no interval."""
     tables = [start, *(record.get("eval") or {} for record in records)]
     keys = [key for key in results(*tables) if not key.endswith(AVERAGE)]
     out = []
-    for key in [key for key in keys if key.rpartition("/")[2] not in ENDINGS]:
+    for key in [key for key in keys if key.rpartition("/")[2] not in ENDINGS and SEAT not in key]:
         kind = key.rpartition("/")[2]
         lines = [_evaluated(name, key + suffix, records, start, k) for k, (name, suffix) in enumerate(WEIGHTS)]
+        seats = [other for other in keys if other.startswith(f"{key}{SEAT}")]
+        lines += [_evaluated(f"as {s.partition(SEAT)[2]}", s, records, start, 4 + k) for k, s in enumerate(seats)]
         drawn = [line for line in lines if line.points]
         note = "Played on fixed seeds" + ("; band: 95 % interval over seeds." if any(d.band for d in drawn) else ".")
         note = (
             "Exact: computed from the policy's own action probabilities, no sampling noise." if kind in EXACT else note
         )
+        beside = unsampled.get(key, {})
+        drawn += [
+            Line(name, [(float(x), float(y)) for x, y in beside[part]], colour=len(WEIGHTS) + k)
+            for k, (part, name) in enumerate(UNSAMPLED.items())
+            if part in beside
+        ]
+        if "left_out" in beside:
+            note += f" {NO_UNSAMPLED}{beside['left_out']}."
+        elif beside:
+            note += f" {TABULAR}"
         bounds = (None, None) if unit_of(kind) == "return per game" else (0.0, None)
-        if drawn:
+        if any(line.points for line in lines):
             title = metric_name(key)
             title = title[0].upper() + title[1:]
             others = {**({"equilibrium": 0.0} if kind == "nash_conv" else {}), **references.get(key, {})}

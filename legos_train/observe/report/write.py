@@ -37,8 +37,9 @@ def write_report(
         config: settings of the run.
         result: the result of the run.
         records: rows of metrics.jsonl.
-        facts: `strategy` (the policy in every situation), `references` (exact numbers of others) and `league` (its
-            payoffs), stored in `figures/data.json`; None: read from there.
+        facts: `strategy` (the policy in every situation), `references` (exact numbers of others), `unsampled` (what the
+            run's schedule reaches with exact values) and `league` (its payoffs), stored in `figures/data.json`; None:
+            read from there.
 
     Raises:
         OSError: a file cannot be written.
@@ -46,7 +47,7 @@ def write_report(
     kept = path / "figures/data.json"
     fresh = facts is not None
     facts = facts if facts is not None else json.loads(kept.read_text()) if kept.exists() else {}
-    drawn = figures(records, result.start, facts.get("references"))
+    drawn = figures(records, result.start, facts.get("references"), facts.get("unsampled"))
     maps = _heat_maps(facts.get("league") or {})
     by_section = {name: grid([f for f in drawn if f.section == name]) for name in SECTIONS}
     rows = summary_rows(result)
