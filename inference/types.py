@@ -120,6 +120,7 @@ class SamplingParams:
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.__dict__["seed"] = seed
+        other.__dict__["_unseeded"] = self.__dict__.get("_unseeded", self)
         return other
 
 

@@ -106,6 +106,12 @@ class Runner:
 
     def answer(self, decision: Decision, text: str, **tokens: Any) -> Turn:
         """Steps an agent with its action; `tokens` are the token fields of `Turn`. Returns the turn recorded."""
+        turn = Turn(decision.messages, text, legal_actions=decision.legal_actions, **tokens)
+        self.take(decision, turn)
+        return turn
+
+    def take(self, decision: Decision, turn: Turn) -> None:
+        """As `answer`, with the turn to record."""
         env, agent = self.env, decision.agent
         if self._done:
             raise RuntimeError(f"the episode is over; the answer of {agent!r} comes too late (see `done`)")
@@ -114,12 +120,10 @@ class Runner:
             env.select(agent)  # type: ignore[attr-defined]
         trajectory = self.episode.trajectories[agent]
         _credit(trajectory, env._cumulative_rewards[agent])
-        turn = Turn(decision.messages, text, legal_actions=decision.legal_actions, **tokens)
         trajectory.turns.append(turn)
         self.episode.order.append(agent)
-        env.step(text)
+        env.step(turn.action)
         self._finish_if_over()
-        return turn
 
     def _finish_if_over(self) -> None:
         env, episode = self.env, self.episode

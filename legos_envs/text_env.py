@@ -212,6 +212,10 @@ class TextEnv(AECEnv[str, dict, str]):
         for key in self.options:
             if key not in self.reset_options:
                 raise ValueError(arguments.unknown(f"{self.name}: reset option", key, list(self.reset_options)))
+        self._open()
+
+    def _open(self) -> None:
+        """Runs the rules of a new episode to their first asks."""
         self.agents = self.possible_agents.copy()
         self.rewards = self._zeros.copy()
         self._cumulative_rewards = self._zeros.copy()

@@ -82,6 +82,7 @@ class ConnectFour(GameEnv):
     """
 
     name = "ConnectFour-v0"
+    replayable = True
     view_shows_moves = True
     zero_sum = True
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}

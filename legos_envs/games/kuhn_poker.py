@@ -145,6 +145,7 @@ class KuhnPoker(GameEnv):
     """
 
     name = "KuhnPoker-v0"
+    replayable = True
     zero_sum = True
     hidden_information = True
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
@@ -155,6 +156,7 @@ class KuhnPoker(GameEnv):
     def __init__(self, num_rounds: int = 1, **kwargs: Any):
         self.num_rounds = arguments.whole("num_rounds", num_rounds, 1, 100)
         self.max_asks = 3 * self.num_rounds
+        self.replayable = self.num_rounds == 1  # later hands are dealt on the way
         super().__init__(**kwargs)
 
     def numbers(self) -> Numbers:

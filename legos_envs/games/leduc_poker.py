@@ -194,6 +194,7 @@ class LeducPoker(GameEnv):
     """
 
     name = "LeducPoker-v0"
+    replayable = True
     zero_sum = True
     hidden_information = True
     default_invalid_reward = -13.0

@@ -135,6 +135,7 @@ class LiarsDice(GameEnv):
     """
 
     name = "LiarsDice-v0"
+    replayable = True
     zero_sum = True
     hidden_information = True
     view_shows_moves = True
@@ -156,6 +157,7 @@ class LiarsDice(GameEnv):
         self.faces = arguments.whole("faces", faces, 2, 10)
         self.wild = arguments.one_of("wild", wild, (False, True))
         self.one_round = arguments.one_of("one_round", one_round, (False, True))
+        self.replayable = bool(self.one_round)  # later rounds are rolled on the way
         self.game: LiarsDiceGame = LiarsDiceGame((self.dice,) * count, self.faces, self.wild)
         # Exact evaluation checks `num_rounds`: only a single, small round can be solved.
         self.num_rounds = 1 if one_round and self.game.size <= MAX_STATES else None

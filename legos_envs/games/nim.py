@@ -120,6 +120,7 @@ class Nim(GameEnv):
     """
 
     name = "Nim-v0"
+    replayable = True
     zero_sum = True
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
     reset_options = {"heap": "initial size, such as 9; a list of sizes for several heaps"}

@@ -48,7 +48,7 @@ class ModelPlayer:
         """How many tokens an answer may have; less than 1 if the prompt exceeds the context."""
         return self.max_tokens if self.context is None else min(self.max_tokens, self.context - len(prompt))
 
-    def sampling(self, max_tokens: int, seed: int) -> SamplingParams:
+    def sampling(self, max_tokens: int, seed: int | None) -> SamplingParams:
         """The sampling parameters of one action. If the context leaves less room, the thought gets shorter."""
         budget = NO_LIMIT
         if self.thinking_tokens is not None:

@@ -19,6 +19,7 @@ from pettingzoo import AECEnv
 
 from inference import Completion, ContextOverflow, Request, SamplingParams, UnknownRequest
 from legos_envs import Decision, Episode, Runner
+from legos_envs.records import Turn
 from legos_train.players import Background, Engines, ModelPlayer, Player, actors
 from legos_train.rollout.jobs import Job
 from legos_train.rollout.slow_steps import SlowSteps, may_take_long
@@ -37,10 +38,35 @@ class LiveEpisode:
     declared: dict[str, bool]
     slow: bool
     conversations: dict[str, Conversation] = field(default_factory=dict)
+    begun: dict[str, Exchange] = field(default_factory=dict)
+    """By agent: its last prompt and reply, where that prompt was a single message; see `_prompt`."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A single message, the prompt made of it, and what the model has said to that (None: nothing yet)."""
+
+    messages: tuple[dict[str, str], ...]
+    prompt: tuple[int, ...]
+    reply: Sequence[int] | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Question:
+    """What requests for the same observation of the same player have in common.
+
+    `messages` and `player` are held so that no other object gets their ids.
+    """
+
+    messages: tuple[dict[str, str], ...]
+    player: ModelPlayer
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
 
 
 TOKENS = ("prompt_tokens", "action_tokens", "logprobs", "policy_version", "finish_reason", "token_versions", "written")
 """The fields of a turn with the tokens read and written."""
+MAX_QUESTIONS = 4096
 Flight = tuple[LiveEpisode, Decision, ModelPlayer, tuple[int, ...], SamplingParams]
 """A pending answer: its episode, decision, player, prompt and sampling."""
 Done = Callable[[int, Episode, Mapping[str, bool]], None]
@@ -61,6 +87,8 @@ class Rollouts:
         self._background: Background | None = None
         self._slow: SlowSteps | None = None
         self._reported = 0
+        self._questions: dict[tuple[int, int], Question] = {}
+        """By the ids of observation and player. Envs of small games show all who come to a position the same object."""
 
     def run(self, jobs: Sequence[Job], on_done: Callable[[int], None] | None = None) -> list[Episode]:
         """Plays all jobs; the episodes come back in their order.
@@ -98,6 +126,7 @@ class Rollouts:
         queue = list(enumerate(jobs))[::-1]
         ready: dict[int, LiveEpisode] = {}  # by index: two answers of one episode may arrive in one step
         live: dict[int, LiveEpisode] = {}
+        self._questions.clear()  # a player may have changed
 
         def give_up(game: LiveEpisode, error: Exception) -> None:
             if failed is None:
@@ -130,7 +159,7 @@ class Rollouts:
                         done(game.index, game.runner.episode, game.declared)
                 ready = {}
                 waiting = self._background.pending if self._background else 0
-                for name in dict.fromkeys(key[0] for key in flying):  # in the order of submission, not of addresses
+                for name in _waited_for(flying, engines):
                     for completion in engines[name].step():
                         flight = flying.pop((name, completion.request_id), None)
                         if flight is not None and not flight[0].runner.done:  # else: its episode hit the turn limit
@@ -153,7 +182,7 @@ class Rollouts:
                             give_up(game, said)
                         else:
                             try:
-                                if self._step(game, decision, said):
+                                if self._step(game, decision, _turn(decision, said)):
                                     ready[game.index] = game
                             except Exception as error:
                                 give_up(game, error)
@@ -214,18 +243,37 @@ class Rollouts:
                         raise TypeError(
                             f"the policy of {decision.agent!r} must return a str, got {type(said).__name__}"
                         )
-                    moved = self._step(game, decision, said)
+                    moved = self._step(game, decision, _turn(decision, said))
                     continue
-                prompt = _conversation(game, decision, player).prompt(decision.messages)
-                sampling = player.sampling(player.room(prompt), decision.seed)
+                prompt, sampling = self._asked(game, decision, player)
                 session = f"{game.job.seed}.{game.index}.{decision.agent}"
                 key = self._submit(player, Request(prompt, sampling, player.adapter, session=session))
                 if key is None:  # an overflow is this seat's invalid move, and does not end the batch
-                    nothing = {"prompt_tokens": prompt, "action_tokens": (), "logprobs": ()}
-                    moved = self._step(game, decision, "", **nothing, finish_reason="overflow")
+                    turn = _turn(decision, "", prompt_tokens=prompt, action_tokens=(), logprobs=())
+                    turn.finish_reason = "overflow"
+                    moved = self._step(game, decision, turn)
                     continue
                 engines[id(player.engine)] = player.engine
                 flying[key] = (game, decision, player, prompt, sampling)
+
+    def _asked(
+        self, game: LiveEpisode, decision: Decision, player: ModelPlayer
+    ) -> tuple[tuple[int, ...], SamplingParams]:
+        """What a player reads, and how its answer is drawn."""
+        messages, agent = decision.messages, decision.agent
+        if len(messages) > 1 or agent in game.conversations:
+            prompt = _conversation(game, decision, player).prompt(messages)
+            return prompt, player.sampling(player.room(prompt), decision.seed)
+        key = id(messages), id(player)
+        known = self._questions.get(key)
+        if known is None:
+            prompt = player.renderer.start(messages, player.system)
+            known = Question(messages, player, prompt, player.sampling(player.room(prompt), None))
+            if len(self._questions) >= MAX_QUESTIONS:
+                self._questions.clear()
+            self._questions[key] = known
+        game.begun[agent] = Exchange(messages, known.prompt)
+        return known.prompt, known.sampling.seeded(decision.seed)
 
     @staticmethod
     def _submit(player: ModelPlayer, request: Request) -> tuple[int, int] | None:
@@ -238,12 +286,12 @@ class Rollouts:
             return None
         return id(player.engine), number
 
-    def _step(self, game: LiveEpisode, decision: Decision, text: str, **tokens: Any) -> bool:
+    def _step(self, game: LiveEpisode, decision: Decision, turn: Turn) -> bool:
         """Steps a game with an answer; False if that continues in a thread."""
         if game.slow:
             self._slow = self._slow or SlowSteps()
-            return self._slow.take(game, partial(_settle, game, decision, text, tokens))
-        _settle(game, decision, text, tokens)
+            return self._slow.take(game, partial(_settle, game, decision, turn))
+        _settle(game, decision, turn)
         return True
 
     def _busy(self, game: LiveEpisode) -> bool:
@@ -262,27 +310,50 @@ class Rollouts:
         """Steps a game with its engine's output; False if that continues in a thread."""
         if completion.finish_reason == "error":
             raise RuntimeError(f"the engine failed on {decision.agent!r}: {completion.error}")
-        game.conversations[decision.agent].record(completion.tokens)
-        return self._step(
-            game,
-            decision,
+        begun = game.begun.get(decision.agent)
+        if begun is None:
+            game.conversations[decision.agent].record(completion.tokens)
+        else:
+            begun.reply = completion.tokens
+        turn = Turn(
+            decision.messages,
             player.renderer.reply(completion.tokens),
-            prompt_tokens=prompt,
-            action_tokens=completion.tokens,
-            logprobs=completion.logprobs,
-            policy_version=min(completion.token_versions or [completion.policy_version]),
-            token_versions=completion.token_versions,
-            finish_reason=completion.finish_reason,
-            written=player.written(prompt, completion.tokens, sampling),
+            0.0,
+            decision.legal_actions,
+            prompt,
+            completion.tokens,
+            completion.logprobs,
+            min(completion.token_versions or [completion.policy_version]),
+            completion.finish_reason,
+            completion.token_versions,
+            player.written(prompt, completion.tokens, sampling),
         )
+        return self._step(game, decision, turn)
+
+
+def _turn(decision: Decision, text: str, **tokens: Any) -> Turn:
+    return Turn(decision.messages, text, legal_actions=decision.legal_actions, **tokens)
+
+
+def _waited_for(flying: Mapping[tuple[int, int], Flight], engines: Mapping[int, Engines]) -> Sequence[int]:
+    """The engines that something is in flight with, in the order of submission, not of addresses."""
+    if len(engines) == 1:
+        return list(engines) if flying else []
+    return list(dict.fromkeys(key[0] for key in flying))
 
 
 def _conversation(game: LiveEpisode, decision: Decision, player: ModelPlayer) -> Conversation:
+    """The dialogue of an agent, which began with what was said to its last single message, if there was one."""
     conversation = game.conversations.get(decision.agent)
     if conversation is None:
         from inference.text import Conversation
 
         conversation = game.conversations[decision.agent] = Conversation(player.renderer, player.system)
+        begun = game.begun.pop(decision.agent, None)
+        if begun is not None:
+            conversation.prompt(begun.messages)
+            if begun.reply is not None:
+                conversation.record(begun.reply)
     return conversation
 
 
@@ -310,9 +381,9 @@ def _answer_again(game: LiveEpisode) -> None:
     game.runner.out.difference_update(waiting)  # they are asked again, of the players that continue
 
 
-def _settle(game: LiveEpisode, decision: Decision, text: str, tokens: dict[str, Any]) -> None:
+def _settle(game: LiveEpisode, decision: Decision, turn: Turn) -> None:
     if not game.runner.done:  # an answer before it reached the turn limit
-        game.runner.answer(decision, text, **tokens)
+        game.runner.take(decision, turn)
 
 
 def _player(game: LiveEpisode, decision: Decision) -> Player:
