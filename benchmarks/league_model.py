@@ -22,7 +22,7 @@ from legos_envs.exact.graph import graph_of
 from legos_train import Trainer
 from legos_train.cli.train import parse
 from legos_train.config import from_dict
-from legos_train.evaluation.exactly import action_probabilities
+from legos_train.evaluation.exact_values import action_probabilities
 from legos_train.run import build
 from legos_train.run.payoff_games import fill_payoffs
 
@@ -62,8 +62,8 @@ def report(trainer: Trainer, seed: int) -> None:
     league = parts.league
     assert league is not None
     fill_payoffs(parts, league)
-    (course,) = parts.measurer.courses.values()
-    game = Tabular(course.env.game)  # type: ignore[attr-defined]
+    (task,) = parts.measurer.tasks.values()
+    game = Tabular(task.env.game)  # type: ignore[attr-defined]
     last = weights(trainer, game, "policy")
     mixed = []
     for side in (0, 1):
@@ -81,10 +81,10 @@ def report(trainer: Trainer, seed: int) -> None:
 def weights(trainer: Trainer, game: Tabular, adapter: str) -> tuple[np.ndarray, np.ndarray]:
     """Both sides of an adapter's policy in sequence form; what it answers illegally is left out."""
     measurer = trainer.parts.measurer
-    (course,) = measurer.courses.values()
-    players = [measurer.player(course, agent, adapter) for agent in course.slot.seats]
-    infos = graph_of(course.env.game).infosets  # type: ignore[attr-defined]
-    table, _ = action_probabilities(course.env, players, infos)  # type: ignore[arg-type]
+    (task,) = measurer.tasks.values()
+    players = [measurer.player(task, agent, adapter) for agent in task.slot.seats]
+    infos = graph_of(task.env.game).infosets  # type: ignore[attr-defined]
+    table, _ = action_probabilities(task.env, players, infos)  # type: ignore[arg-type]
     found = []
     for tree in game.trees:
         chances = [table[infos[at]].get(move, 0.0) for at in tree.infosets for move in infos[at].legal]

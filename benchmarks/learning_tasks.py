@@ -34,7 +34,7 @@ class Task(NamedTuple):
         opponent: of the measured games: `base`, or `self` where each policy plays all seats.
         exact: the exact number that is looked at, instead of games.
         items: whether it has a test split.
-        seat: `ROLE=POLICY` of a role that is not trained, if there is one.
+        seat: `ROLE=POLICY` of roles that are not trained, with spaces between them.
         args: of the environment, in training and in measuring.
         seats: how many equal seats a policy takes in one game. Each is counted as a game, so measuring takes so many
             times as many to see as many problems.
@@ -52,7 +52,12 @@ class Task(NamedTuple):
     @property
     def fixed(self) -> tuple[str, ...]:
         """What differs from the environment's defaults: its arguments, and who is not trained."""
-        return self.args + ((self.seat,) if self.seat else ())
+        return self.args + self.roles
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """`ROLE=POLICY` of each role that is not trained."""
+        return tuple((self.seat or "").split())
 
 
 def _steps(steps: int, batch: int, *more: str) -> tuple[str, ...]:
@@ -99,7 +104,9 @@ TASKS: dict[str, Task] = {
     "Negotiation-v0": Task((*_steps(24, 24), *RAE, *BASE, *FEW, *SLOW), "trader", "base", args=("rounds=2",)),
     "Nim-v0": Task(("--preset", "nim"), exact="optimal_move"),
     "PigDice-v0": Task((*_steps(24, 48), *RAE, *BASE, *SLOW), "optimal", "base", args=("goal=20",)),
-    "PlanExecute-v0": Task((*_steps(40, 64), *GROUP), "good", "self", items=True),
+    "PlanExecute-v0": Task(
+        (*_steps(40, 64), *GROUP), "good", "self", items=True, seat="critic=scripted:good", args=("steps=2",)
+    ),
     "ProofVerification-v0": Task((*_steps(30, 32), *RAE), "good", "self", items=True, seat="prover=scripted:faithful"),
     "ProposerSolver-v0": Task((*_steps(40, 64), *RAE), "optimal", "self", items=True, seat="proposer=scripted:optimal"),
     "RedBlue-v0": Task((*_steps(50, 64), *RAE), "sound", "base", items=True, args=("probes=1",)),
@@ -119,8 +126,8 @@ TASKS: dict[str, Task] = {
 """Every registered id."""
 
 
-def train(env_id: str, task: Task, seed: int, folder: Path, model: str | None, extra: list[str]) -> float:
-    """Trains into `folder`; returns the CPU seconds."""
+def training(env_id: str, task: Task, model: str | None = None) -> list[str]:
+    """The flags of `legos train` for an id, but for the seed and the place."""
     flags = [*task.flags]
     if "--preset" not in flags:
         flags = ["--env", env_id, *SMALL, *flags]
@@ -128,8 +135,14 @@ def train(env_id: str, task: Task, seed: int, folder: Path, model: str | None, e
             flags += ["--model", model]
         for arg in ("split=train",) * task.items + task.args:
             flags += ["--arg", arg]
-        if task.seat:
-            flags += ["--actor", task.seat]
+        for role in task.roles:
+            flags += ["--actor", role]
+    return flags
+
+
+def train(env_id: str, task: Task, seed: int, folder: Path, model: str | None, extra: list[str]) -> float:
+    """Trains into `folder`; returns the CPU seconds."""
+    flags = training(env_id, task, model)
     before = _children()
     _legos("train", *flags, "--seed", str(seed), "--run-dir", str(folder), "--logs.progress", "plain", *extra)
     return _children() - before
@@ -152,7 +165,8 @@ def measure(env_id: str, task: Task, folder: Path, base: str, games: int) -> dic
     flags += ["--seed", str(EVAL_SEED), "--max-tokens", "64", "--json"]
     for arg in ("split=test",) * task.items + task.args:
         flags += ["--arg", arg]
-    flags += ["--seat", task.seat] if task.seat else []
+    for role in task.roles:
+        flags += ["--seat", role]
     said = json.loads(_legos("eval", env_id, *flags))
     after, before, best = said["results"]
     gain, ends = _gain(said["comparisons"], before, after)
@@ -190,7 +204,8 @@ def cell(env_id: str, seed: int, options: argparse.Namespace, extra: list[str]) 
     if folder.exists():
         shutil.rmtree(folder)  # of a cell that was interrupted
     seconds = train(env_id, task, seed, folder, options.model, extra)
-    row = {"id": env_id, "seed": seed, "cpu_seconds": seconds}
+    flags = " ".join([*training(env_id, task, options.model), *extra])
+    row = {"id": env_id, "seed": seed, "flags": flags, "cpu_seconds": seconds}
     row |= measure(env_id, task, folder, options.model or "small", options.games)
     file.write_text(json.dumps(row, indent=2) + "\n")
     return row

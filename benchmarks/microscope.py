@@ -36,14 +36,14 @@ from legos_train import Trainer
 from legos_train.batch import Batch, pack
 from legos_train.config import from_dict
 from legos_train.credit import Advantages, make_credit
-from legos_train.evaluation import exactly
+from legos_train.evaluation import exact_values
 from legos_train.loss import LossSettings
 from legos_train.loss.batch_loss import policy_objective
 from legos_train.loss.penalties import distribution
 from legos_train.run import build
 
 Floats = NDArray[np.float64]
-Policy = list[list[exactly.ScoredAction]]
+Policy = list[list[exact_values.ScoredAction]]
 """By information set, the actions with the probabilities of their tokens."""
 GROUP = 8
 
@@ -69,8 +69,8 @@ class Microscope:
         settings = {"env": env, "seed": seed, "batch_size": 1, "steps": 1000, "credit": {"return_scale": "none"}}
         config = from_dict({**settings, "lora": {"rank": 4}, "loss": loss, "optim": {"lr": 2e-4, "lr_end": 1.0}})
         self.trainer = Trainer(build(config))
-        ((_, self.course),) = self.trainer.parts.measurer.courses.items()
-        self.env: Any = self.course.env
+        ((_, self.task),) = self.trainer.parts.measurer.tasks.items()
+        self.env: Any = self.task.env
         self.graph = exact.graph_of(self.env.game)
         self.past = [self._policy()]
         for _ in range(lead):
@@ -83,10 +83,10 @@ class Microscope:
 
     def _policy(self) -> Policy:
         measurer = self.trainer.parts.measurer
-        said: dict[Any, list[exactly.ScoredAction]] = {}
+        said: dict[Any, list[exact_values.ScoredAction]] = {}
         for number, agent in enumerate(self.env.possible_agents):
             infos = [info for info in self.graph.infosets if info.player == number]
-            said |= exactly.scored_answers(self.env, measurer.player(self.course, agent, "policy"), infos)
+            said |= exact_values.scored_answers(self.env, measurer.player(self.task, agent, "policy"), infos)
         return [said[info] for info in self.graph.infosets]
 
     def expected_batch(self) -> Batch:
@@ -165,7 +165,7 @@ class Microscope:
                 episodes.append(Episode("game", start, {}, trajectories, group=group))
         return episodes
 
-    def _turn(self, at: int, move: int, action: exactly.ScoredAction, version: int) -> Turn:
+    def _turn(self, at: int, move: int, action: exact_values.ScoredAction, version: int) -> Turn:
         info = self.graph.infosets[at]
         return Turn(
             ({"role": "user", "content": info.view},),
@@ -215,7 +215,7 @@ def _numbers(rows: Floats, truth: Floats, gram: Floats, games: int) -> tuple[flo
     return along / (own * square) ** 0.5, along / square, spread * square / along**2 * games
 
 
-def _alone(action: exactly.ScoredAction) -> Episode:
+def _alone(action: exact_values.ScoredAction) -> Episode:
     turn = Turn((), "", 0.0, None, list(action.prompt), list(action.tokens), action.logprobs.tolist())
     return Episode("", 0, {}, {"a": Trajectory("a", "a", turns=[turn])})
 

@@ -1,9 +1,11 @@
-"""The cost of playing per turn, and its breakdown: the default step, 512 games of Kuhn poker on `tiny`.
+"""The cost of playing per turn and of the whole step, with their parts: the default step, 512 games of Kuhn poker on
+`tiny`.
 
     python -m benchmarks.play [--against DIR] [--rounds 15]
 
 prints CPU microseconds a turn of playing and of credit, and of the parts of playing: the engine (submitting, stepping),
-the environment (starting an episode, handling an answer) and the rest. `--against` also measures another checkout, with
+the environment (starting an episode, handling an answer); then CPU milliseconds of a whole step (the bar is 200) and of
+its parts: play, credit, pack, learn, publish. `--against` also measures another checkout, with
 the packages of this environment; the two take turns, each in its own process. Means, since full garbage collections
 happen only in some rounds.
 """
@@ -37,8 +39,18 @@ PARTS: dict[str, tuple[type, str]] = {
     "engine: submit": (Engine, "submit"),
     "engine: step": (Engine, "step"),
     "env: begin": (Runner, "__init__"),
-    "env: answer": (Runner, "answer"),
+    "env: answer": (Runner, "take" if hasattr(Runner, "take") else "answer"),
 }
+STEP = {
+    "play": "play",
+    "credit": "assign_credit",
+    "pack": "pack",
+    "learn": "update",
+    "publish": "publish",
+}
+"""The methods of `Trainer` that a step consists of."""
+BAR = 200
+"""Milliseconds that a default step may take."""
 spent: defaultdict[str, float] = defaultdict(float)
 
 
@@ -65,8 +77,15 @@ def worker() -> None:
         for line in sys.stdin:
             for name, (kind, method) in PARTS.items():
                 setattr(kind, method, timed(name, plain[name]) if line.strip() == "parts" else plain[name])
+            for name, method in STEP.items():
+                setattr(trainer, method, timed(name, getattr(Trainer, method).__get__(trainer)))
             spent.clear()
             began = time.process_time()
+            if line.strip() == "step":
+                trainer.step()
+                found = {"step": time.process_time() - began, **spent}
+                print(json.dumps({name: seconds * 1e3 for name, seconds in found.items()}), file=out, flush=True)
+                continue
             episodes = trainer.play(trainer.learner.step + 1)
             played = time.process_time()
             trainer.assign_credit(episodes, trainer.learner.step)
@@ -87,10 +106,12 @@ class Side:
         )
         self.rounds: list[dict[str, float]] = []
         self.parts: list[dict[str, float]] = []
+        self.steps: list[dict[str, float]] = []
 
     def measure(self) -> None:
         self.rounds.append(self._ask("whole"))
         self.parts.append(self._ask("parts"))
+        self.steps.append(self._ask("step"))
 
     def _ask(self, what: str) -> dict[str, float]:
         assert self._process.stdin and self._process.stdout
@@ -102,6 +123,11 @@ class Side:
         every = {name: [one[name] for one in self.rounds] for name in ("play", "credit")}
         every |= {name: [one[name] for one in self.parts] for name in PARTS}
         return {name: statistics.mean(values) for name, values in every.items()}
+
+    def step(self) -> dict[str, float]:
+        """Mean milliseconds of a step and of its parts; the rest is its record."""
+        means = {name: statistics.mean([one[name] for one in self.steps]) for name in ("step", *STEP)}
+        return means | {"rest": means["step"] - sum(means[name] for name in STEP)}
 
 
 def main() -> None:
@@ -121,6 +147,10 @@ def main() -> None:
     print(f"{'us a turn, means':<22}" + "".join(f"{tree.name:>22}" for tree in trees))
     for name in found[0]:
         print(f"{name:<22}" + "".join(f"{one[name]:>22.1f}" for one in found))
+    print(f"\n{f'ms a step (bar: {BAR})':<22}" + "".join(f"{tree.name:>22}" for tree in trees))
+    steps = [side.step() for side in sides]
+    for name in steps[0]:
+        print(f"{name:<22}" + "".join(f"{one[name]:>22.1f}" for one in steps))
     if len(sides) > 1:
         this, other = (one["play"] + one["credit"] for one in found)
         print(f"play and credit: {this / other:.2f} times the other")

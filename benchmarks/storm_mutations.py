@@ -16,7 +16,7 @@ from benchmarks.mutations import good, mutate
 from benchmarks.storm_processes import short_context
 from benchmarks.wire import Live
 from inference.server import Settings, running
-from inference.server.guard import Limits
+from inference.server.settings import Limits
 
 Case = dict[str, Any]
 GOOD = {"prompt": "the player says", "max_tokens": 8, "temperature": 0}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inference.remembered import Remembered
+from inference.bounded_cache import BoundedCache
 
 MOST_GRAMMARS, MOST_SCHEMA_BYTES = 64, 64 << 10
 _MOST_STATES, _MOST_FAULTS = 256, 64
@@ -58,7 +58,7 @@ class Grammars:
         self._tokens = llguidance.LLTokenizer(tokenizer.backend_tokenizer.to_str(), n_vocab=vocab, eos_token=end_id)
         self._limits = llguidance.LLParserLimits(**_LIMITS)
         self._matcher = llguidance.LLMatcher
-        self._compiled: Remembered[Grammar] = Remembered(MOST_GRAMMARS, MOST_GRAMMARS * MOST_SCHEMA_BYTES)
+        self._compiled: BoundedCache[Grammar] = BoundedCache(MOST_GRAMMARS, MOST_GRAMMARS * MOST_SCHEMA_BYTES)
         self.states: OrderedDict[tuple[Grammar, tuple[int, ...]], State] = OrderedDict()
 
     def schema(self, schema: Mapping[str, Any], after: int | None = None) -> Grammar:

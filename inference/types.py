@@ -14,6 +14,11 @@ Lookahead = Literal["auto", "on", "off"]
 """Whether a step is submitted before the previous step's tokens are known; "auto": on Metal and CUDA."""
 Threads = int | Literal["auto"]
 """Threads of the matrix library on a CPU; see `inference.forward.use_threads`."""
+MAX_ROWS = 64
+MAX_LORA_RANK = 64
+MAX_KV_BYTES = 4 << 30
+PREFIX_CACHE_BYTES = 256 << 20
+"""Defaults of the engine, of the server and of `legos serve`; `Engine` says what they are."""
 FinishReason = Literal["stop", "length", "aborted", "error"]
 BUNDLED = ("tiny", "small")
 """The models that ship with Legos, under `inference/models`."""
@@ -115,6 +120,7 @@ class SamplingParams:
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.__dict__["seed"] = seed
+        other.__dict__["_unseeded"] = self.__dict__.get("_unseeded", self)
         return other
 
 

@@ -6,7 +6,7 @@
     arena.add_env("KuhnPoker-v0")
     train(arena, TrainConfig(steps=50))
 
-Names are loaded when they are first used, so that importing this package costs nothing.
+Names are loaded on first use, so importing this package is cheap.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""`python -m legos_train ARGUMENTS`: what `mlx.launch` starts on every rank. Without a verb it trains."""
+"""`python -m legos_train ARGUMENTS`: the program that `mlx.launch` starts on every rank. Without a verb it trains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this package raises on purpose, with a message for whoever started it."""
+"""The errors that this package raises deliberately, with messages for the user."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class ConfigError(ValueError):
 
 
 class PolicyError(ValueError):
-    """A policy's name that means nothing, or nothing here; the message says what is accepted."""
+    """A policy's name is unknown, or does not apply here; the message says what is accepted."""
 
 
 class RunError(RuntimeError):
-    """A run directory that cannot be used, or a run's file that cannot be made; the message says why."""
+    """A run directory cannot be used, or a run's file cannot be created; the message says why."""
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on in a way that means anything; the message says why."""
+    """Training cannot continue meaningfully; the message says why."""
 
 
 class RankLost(TrainingError):
@@ -31,16 +31,16 @@ class RankLost(TrainingError):
 
 
 class NothingToLearn(TrainingError):
-    """No step of a run has made an update; the message says what to change. `exit_code` is that of `legos train`."""
+    """No step of a run made an update; the message says what to change. `exit_code` is that of `legos train`."""
 
     exit_code = 3
 
 
 class Stopped(BaseException):
-    """The user asked the run to end. `exit_code` is what a shell expects: 130 for Ctrl-C, 143 for SIGTERM.
+    """The user asked the run to stop. `exit_code` is what a shell expects: 130 for Ctrl-C, 143 for SIGTERM.
 
-    Like KeyboardInterrupt it is no `Exception`: it may come at any line, and nobody who handles errors there may take
-    it for one.
+    Like KeyboardInterrupt it is not an `Exception`: it may be raised at any line, and error handlers there must not
+    catch it.
     """
 
     def __init__(self, number: int):
@@ -50,36 +50,36 @@ class Stopped(BaseException):
 
 
 class ExportError(ValueError):
-    """It cannot be exported as asked; the message says why and what to do."""
+    """The requested export is not possible; the message says why and what to do."""
 
 
-# --- `inference` is a common name: is what Python finds under it this project's package? ----------------------------
+# --- `inference` is a common name: does Python find this project's package under it? ----------------------------
 
 OURS = "attach_stub(__name__, __file__)"
-"""What the first file of our `inference` has, and another's has not."""
+"""A line in the first file of our `inference` that another one lacks."""
 DISTRIBUTION = "legos-selfplay"
 
 
 def foreign_inference() -> str | None:
-    """What is wrong with the `inference` that Python finds, and what to do; None where it is the one beside us."""
+    """What is wrong with the `inference` that Python finds, and what to do; None if it is our own."""
     spec = importlib.util.find_spec("inference")
     home = Path(__file__).resolve().parents[1]
     first = None if spec is None or spec.origin is None else Path(spec.origin).resolve()
     if first is None:
-        return f"the package `inference` of this project is missing beside {home / 'legos_train'}: {_again()}"
+        return f"the package `inference` of this project is missing next to {home / 'legos_train'}: {_again()}"
     if first.parent.parent != home:
         return (
-            f"`import inference` finds another project's package, {first}, instead of the one beside "
+            f"`import inference` finds another project's package, {first}, instead of the one next to "
             f"{home / 'legos_train'}. If that is a file or folder where you started Python, start somewhere else or "
             "rename it; if it comes from PYTHONPATH or another installed package, use a virtual environment without it"
         )
     if OURS not in first.read_text(encoding="utf-8", errors="replace"):
-        return f"another package called `inference` was installed over this project's in {home}: {_again()}"
+        return f"another package named `inference` was installed over this project's in {home}: {_again()}"
     return None
 
 
 def other_inferences() -> list[str]:
-    """Other installed distributions with a package `inference`: the last one installed has overwritten the rest."""
+    """Other installed distributions with a package `inference`: the one installed last overwrites the others."""
     import importlib.metadata
 
     holders = importlib.metadata.packages_distributions().get("inference", [])
@@ -94,6 +94,6 @@ def require_own_inference() -> None:
 
 def _again() -> str:
     return (
-        f"uninstall what else is called so (`pip uninstall inference`), then `pip install --force-reinstall "
-        f"--no-deps {DISTRIBUTION}`; or use a virtual environment of its own"
+        f"uninstall the other one (`pip uninstall inference`), then `pip install --force-reinstall "
+        f"--no-deps {DISTRIBUTION}`; or use a separate virtual environment"
     )

@@ -1,4 +1,4 @@
-"""The base of all settings: typed, frozen, with nothing unknown in them."""
+"""The base of all settings: typed, frozen, without unknown keys."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated, Any, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 NULL = "null"
-"""What TOML says for None among the arguments of an environment, as `--arg NAME=null` does."""
+"""The text for None in TOML arguments of an environment, like `--arg NAME=null`."""
 
 
 class Section(BaseModel):
-    """Base of all settings. TOML has no null: the text "none" stands for it where a setting may be None."""
+    """Base of all settings. TOML has no null: the text "none" stands for it if a setting may be None."""
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, frozen=True, hide_input_in_errors=True)
 
@@ -25,7 +25,7 @@ class Section(BaseModel):
         return {k: None if v == "none" and k in optional else v for k, v in data.items()}
 
     def plain(self) -> dict[str, Any]:
-        """The settings as values that TOML can hold; what is None by default and still None is left out."""
+        """The settings as values that TOML can hold; settings that are None by default and still None are omitted."""
         out: dict[str, Any] = {}
         for name, field in type(self).model_fields.items():
             value = _plain(getattr(self, name))
@@ -47,7 +47,7 @@ def _plain(value: Any) -> Any:
 
 
 def with_none(value: Any) -> Any:
-    """Arguments as a file has them, with None where it says `NULL`."""
+    """Arguments from a file, with `NULL` replaced by None."""
     if isinstance(value, dict):
         return {k: with_none(v) for k, v in value.items()}
     if type(value) in (list, tuple):
@@ -56,11 +56,11 @@ def with_none(value: Any) -> Any:
 
 
 Arguments = Annotated[dict[str, Any], AfterValidator(with_none)]
-"""Arguments of somebody else's function, any of which may be None."""
+"""Arguments of an external function, any of which may be None."""
 
 
 def as_entries(value: Any) -> Any:
-    """A list of tables, of which a lone one needs no list and one that is only an id may be that text."""
+    """A list of tables; a single one may stand alone, and one with only an id may be that id."""
     many = [value] if isinstance(value, str | dict | Section) else value
     if not isinstance(many, list | tuple):
         return value

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+from benchmarks import learning_page, learning_tasks
 from legos_train import TrainConfig
 from legos_train.config import from_dict, preset, preset_names
 from legos_train.run.monitor import MEASURED, WATCHED
@@ -133,3 +134,27 @@ def test_the_readmes_language_tasks_are_rows_of_what_was_measured() -> None:
         one = measured[name, 0]
         told = [f"{value:.3f}" for value in (one["before"], one["after"], *one["gain_ci95"])]
         assert [*told, f"{one['cpu_seconds']:.0f}"] == numbers, name
+
+
+def test_the_learning_table_came_from_the_settings_of_its_command() -> None:
+    """Rows keep the flags they were trained with; those of other settings say so, and have no flags."""
+    rows = json.loads((ROOT / "docs/learning.json").read_text())
+    page = (ROOT / "docs/learning.md").read_text()
+    for row in rows:
+        task = learning_tasks.TASKS[row["id"]]
+        if row["flags"] is not None:
+            assert row["flags"] == " ".join(learning_tasks.training(row["id"], task)), (row["id"], row["seed"])
+            assert tuple(row["args"]) == task.fixed, (row["id"], row["seed"])
+        line = next(
+            text for text in page.splitlines() if text.startswith(f"| {row['id']}") and f"| {row['seed']} |" in text
+        )
+        assert (learning_page.OTHER in line) == (row["flags"] is None), line
+    assert sum(row["flags"] is not None for row in rows) > len(rows) / 2
+
+
+def test_a_cell_of_other_settings_loses_its_flags(tmp_path: Path) -> None:
+    row = {"id": "Dataset-v0", "seed": 0, "flags": "--env Dataset-v0 --steps 1"}
+    now = {"id": "Nim-v0", "seed": 0, "flags": " ".join(learning_tasks.TASKS["Nim-v0"].flags)}
+    (tmp_path / "learning.json").write_text(json.dumps([row, now]))
+    kept = learning_page.cells(tmp_path, tmp_path / "learning.json")
+    assert [one["flags"] for one in kept] == [None, "--preset nim"]

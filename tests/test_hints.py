@@ -118,7 +118,10 @@ class Mistake(NamedTuple):
 
 MISTAKES = {
     "a run that is not there": Mistake(
-        "eval KuhnPoker-v0 -m runs/mine -n 4", r"`legos (train --run-dir runs/mine)` makes one", r"\1 SHORT", again=True
+        "eval KuhnPoker-v0 -m runs/mine -n 4",
+        r"`legos (train --run-dir runs/mine)` creates one",
+        r"\1 SHORT",
+        again=True,
     ),
     "a run that is there already": Mistake(
         "train --run-dir runs/mine SHORT",

@@ -144,6 +144,22 @@ def test_a_face_has_few_names() -> None:
     assert not {face: len(names) for face, names in faces().items() if len(names) > MOST_NAMES}
 
 
+WITHOUT_ARRAYS = ("run", "disk", "arena", "league", "rollout", "credit", "players", "evaluation", "batch")
+MEASURE_MLX = {"legos_train.run.memory", "legos_train.run.overlap", "legos_train.run.preflight"}
+"""They ask how much memory MLX takes, and end the streams of MLX's threads; none of them holds weights."""
+
+
+def test_weights_are_arrays_only_behind_the_backend() -> None:
+    """So the next backend is a new folder in legos_train/model."""
+    found = {
+        module
+        for module, path in modules().items()
+        if module.startswith(tuple(f"legos_train.{name}." for name in WITHOUT_ARRAYS))
+        and any(target.partition(".")[0] in ("mlx", "mlx_lm") for target, _, _ in imports(module, path))
+    }
+    assert found == MEASURE_MLX
+
+
 def test_no_import_circles() -> None:
     edges = {
         module: {target for target, _, _ in imports(module, path) if target in modules() and target != module}

@@ -88,7 +88,7 @@ def test_a_package_installed_over_ours_or_missing(tmp_path: Path, monkeypatch: p
     said = errors.foreign_inference() or ""
     assert "installed over this project's" in said and "--force-reinstall --no-deps legos-selfplay" in said
     monkeypatch.setattr(errors.importlib.util, "find_spec", lambda name: None)
-    assert "is missing beside" in (errors.foreign_inference() or "")
+    assert "is missing next to" in (errors.foreign_inference() or "")
 
 
 def test_the_doctor_names_the_other_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_the_doctor_names_the_other_distribution(monkeypatch: pytest.MonkeyPatch
     found = doctor_report.packages()
     assert found["other_inference"] == ["inference"] and found["inference"].endswith("inference/__init__.py")
     (advice,) = doctor_report.advice({"packages": found})
-    assert advice.startswith("inference installs a package `inference` too") and "docs/installing.md" in advice
+    assert advice.startswith("inference also installs a package named `inference`") and "docs/installing.md" in advice
     holders["inference"] = ["legos-selfplay"]
     assert "other_inference" not in doctor_report.packages() and doctor_report.advice({"packages": {}}) == []
 

@@ -102,9 +102,9 @@ class AdapterBank:
             raise UnknownAdapter(f"no adapter {name!r} is published (published: {known}); publish it first or use None")
         return adapter
 
-    def release(self, adapter: AdapterVersion, count: int = 1) -> None:
-        """`count` requests no longer use the adapter."""
-        adapter.running -= count
+    def release(self, adapter: AdapterVersion) -> None:
+        """One request less uses the adapter."""
+        adapter.running -= 1
         self._free(adapter)
 
     def select(self, adapters: Sequence[AdapterVersion], fed: int) -> None:

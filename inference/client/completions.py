@@ -8,17 +8,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from inference.client.errors import BadAnswer, RequestRefused
-from inference.types import Completion, FinishReason, Request, SamplingParams
+from inference.types import NUMBERS, Completion, FinishReason, Request, SamplingParams
 
 Json = dict[str, Any]
 MOST_PROMPTS = 128
 """Per call; `legos serve` accepts no more."""
 CALL_TOKENS = 2048
 """Tokens that one call may generate: the answer arrives when its longest completion ends."""
+VLLM_NUMBERS = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "thinking_token_budget")
+"""The numbers of `SamplingParams` that vLLM reads; it ignores others without a word."""
+VLLM_EXTRA = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+"""Sent to vLLM with every call: what a call leaves out, vLLM takes from the model's `generation_config.json`."""
+_NO_EFFECT = ("max_tokens", "speculate")
+"""The numbers that do not change how likely a token is to be drawn."""
 _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
+_SENT = (*(option.name for option in NUMBERS), "stop_ids", "stop")
+_values = attrgetter(*_SENT)
+_DEFAULTS = {f.name: f.default for f in fields(SamplingParams)}
+_UNSENT = [name for name in _DEFAULTS if name not in (*_SENT, "seed")]
 
 
 def group_key(params: SamplingParams) -> Hashable:
@@ -27,12 +39,11 @@ def group_key(params: SamplingParams) -> Hashable:
     Raises:
         RequestRefused: 400 for an option that the protocol lacks.
     """
-    p = params
-    if p.allowed is not None or p.logit_bias or p.top_logprobs or p.max_tokens is None:
-        raise RequestRefused(
-            400, "servers take neither `allowed`, `logit_bias` nor `top_logprobs` from here, and `max_tokens` is needed"
-        )
-    return (p.max_tokens, p.temperature, p.top_p, p.top_k, p.min_p, p.thinking_token_budget, p.stop_ids, p.stop)
+    given = [name for name in _UNSENT if getattr(params, name) != _DEFAULTS[name]]
+    if given or params.max_tokens is None:
+        wrong = f"cannot be asked for {' or '.join(given)}" if given else "need max_tokens, got None"
+        raise RequestRefused(400, f"calls of several prompts {wrong}; they take {', '.join(_SENT)} and seed")
+    return (*_values(params), params.seed is None)
 
 
 def most_prompts(params: SamplingParams) -> int:
@@ -40,31 +51,37 @@ def most_prompts(params: SamplingParams) -> int:
     return min(MOST_PROMPTS, max(1, CALL_TOKENS // (params.max_tokens or CALL_TOKENS)))
 
 
-def body(model: str, requests: Sequence[Request], *, seeds: bool) -> Json:
+def body(model: str, requests: Sequence[Request], *, vllm: bool) -> Json:
     """The body of a call.
 
     Args:
         model: the adapter's name, or the base model's.
         requests: of one `group_key`.
-        seeds: send a seed for each prompt. vLLM takes only one seed for all of them, which would give equal prompts
+        vllm: the server is vLLM, not `legos serve`. It takes one seed for all prompts, which would give equal prompts
             equal answers, so none is sent to it.
+
+    Raises:
+        RequestRefused: 400 for an option that vLLM lacks.
     """
     params = requests[0].sampling
+    numbers = {option.name: getattr(params, option.name) for option in NUMBERS}
+    if vllm:
+        lacking = [name for name in _changing(params) if name not in VLLM_NUMBERS]
+        if lacking:
+            raise RequestRefused(400, f"vLLM has no {' or '.join(lacking)}; it takes {', '.join(VLLM_NUMBERS)}")
+        numbers = {name: numbers[name] for name in VLLM_NUMBERS} | VLLM_EXTRA
     out: Json = {
         "model": model,
         "prompt": [list(request.prompt) for request in requests],
-        "max_tokens": params.max_tokens,
-        "temperature": params.temperature,
         "logprobs": 0,
         "return_token_ids": True,
+        **numbers,
     }
-    neutral = (("top_p", 1.0), ("top_k", 0), ("min_p", 0.0), ("thinking_token_budget", -1))
-    out |= {name: value for name, off in neutral if (value := getattr(params, name)) != off}
     if params.stop_ids is not None:
         out |= {"ignore_eos": True, "stop_token_ids": sorted(params.stop_ids)}
     if params.stop:
         out["stop"] = list(params.stop)
-    if seeds and params.seed is not None:
+    if not vllm and params.seed is not None:
         out["seeds"] = [request.sampling.seed for request in requests]
     return out
 
@@ -107,7 +124,7 @@ def read(answer: Any, model: str, requests: Sequence[Request], version: int, dig
                 request_id=index,
                 tokens=tokens,
                 logprobs=logprobs,
-                sampled_logprobs=logprobs if _plain(request.sampling) else [math.nan] * len(tokens),
+                sampled_logprobs=[math.nan] * len(tokens) if _changing(request.sampling) else logprobs,
                 finish_reason=reason,
                 adapter=request.adapter,
                 policy_version=version,
@@ -141,9 +158,14 @@ def _tokens(choice: Json, request: Request) -> tuple[list[int], list[float], Fin
     return tokens, logprobs, _REASONS[reason]
 
 
-def _plain(params: SamplingParams) -> bool:
-    """Whether tokens are drawn from the raw distribution, the one whose log-probabilities servers report."""
-    return (params.temperature, params.top_p, params.top_k, params.min_p) == (1.0, 1.0, 0, 0.0)
+def _changing(params: SamplingParams) -> list[str]:
+    """The numbers because of which tokens are not drawn from the raw distribution.
+
+    That one has the log-probabilities that servers report. A limit on thoughts is among them: the tokens that close a
+    thought are not drawn at all.
+    """
+    names = (option.name for option in NUMBERS if option.name not in _NO_EFFECT)
+    return [name for name in names if getattr(params, name) != _DEFAULTS[name]]
 
 
 def _cached(usage: Any) -> int:

@@ -219,7 +219,7 @@ class Endpoint:
         model = self.base if publication is None else publication.name
         if publication is not None:
             await self.ensure(publication)
-        content = completions.body(model, requests, seeds=self.kind == "legos")
+        content = completions.body(model, requests, vllm=self.kind == "vllm")
         headers: Mapping[str, str] = {} if session is None else {"X-Session-ID": session}
         answer: Any = await self.client.call("POST", "/v1/completions", content, headers=headers)
         version, digest = (0, None) if publication is None else (publication.version, publication.packed.digest)

@@ -59,8 +59,6 @@ def _sampling(params: SamplingParams, adapter: str | None) -> Json:
     }
     for option in NUMBERS:
         value = getattr(params, option.name)
-        if option.name == "speculate" and value == 0:
-            continue  # older servers lack this option, and it changes no token
         convert = _int if option.kind is int else _float
         body[option.name] = None if value is None and option.name == "max_tokens" else convert(option.name, value)
     if params.stop:

@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from inference.bounded_cache import BoundedCache
 from inference.engine.sampling import CheckedParams
-from inference.remembered import Remembered
 from inference.thoughts import NO_LIMIT, ThoughtLimit, ThoughtMarkers
 from inference.types import NUMBERS, ContextOverflow, SamplingParams
 
 MAX_STOPS = 16
 MAX_STOP_CHARS = 200
 MAX_BIASED = 1024
+MAX_SEEDED = 256
 _PLAIN = operator.attrgetter("stop_ids", "stop", "top_logprobs", *(option.name for option in NUMBERS))
 
 
@@ -35,7 +36,9 @@ class Checks:
     ) -> None:
         self.vocab, self.context, self._thoughts = vocab, context, thoughts
         self._eos_ids, self._has_tokenizer = eos_ids, has_tokenizer
-        self._checked: Remembered[CheckedParams] = Remembered(4096, 8 << 20)
+        self._checked: BoundedCache[CheckedParams] = BoundedCache(4096, 8 << 20)
+        self._seeded: dict[int, tuple[SamplingParams, CheckedParams]] = {}
+        """By the id of parameters of which seeded copies were checked: these parameters, and the result."""
         self._last_allowed: tuple[Any, tuple[tuple[int, ...], ...]] = ((), ())
 
     def prompt(self, prompt: Sequence[int], what: str = "prompt") -> tuple[int, ...]:
@@ -73,8 +76,20 @@ class Checks:
         """
         if not isinstance(params, SamplingParams):
             raise ValueError(f"sampling must be SamplingParams, got {params!r:.100}")
+        common = params.__dict__.get("_unseeded")
+        known = self._seeded.get(id(common))
+        if known is not None and type(params.seed) is int and known[1].max_tokens <= self.context - prompt_tokens:
+            return known[1]
+        checked = self._sampling(params, prompt_tokens, prompt)
+        if common is not None and checked.max_tokens == params.max_tokens and _is_plain(params):
+            if len(self._seeded) >= MAX_SEEDED:
+                self._seeded.clear()
+            self._seeded[id(common)] = common, checked
+        return checked
+
+    def _sampling(self, params: SamplingParams, prompt_tokens: int, prompt: Sequence[int]) -> CheckedParams:
         limited = params.thinking_token_budget != NO_LIMIT
-        plain = params.logit_bias is params.allowed is params.guide is None and not limited
+        plain = _is_plain(params)
         room = self.context - prompt_tokens
         try:
             key = (_PLAIN(params), min(params.max_tokens, room) if type(params.max_tokens) is int else room)
@@ -171,6 +186,12 @@ class Checks:
             if other[: len(one)] == one:
                 raise ValueError(f"allowed sequence {one} is the beginning of {other}; end each with a stop token")
         return sequences
+
+
+def _is_plain(params: SamplingParams) -> bool:
+    """Whether their checked form depends on no prompt and on nothing that may be changed or large."""
+    free = params.logit_bias is params.allowed is params.guide is None
+    return free and params.thinking_token_budget == NO_LIMIT
 
 
 def _as_bytes(ids: tuple[int, ...]) -> bytes:

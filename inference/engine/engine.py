@@ -31,6 +31,10 @@ from inference.engine.publisher import Publisher
 from inference.engine.stepper import Stepper
 from inference.thoughts import markers_of
 from inference.types import (
+    MAX_KV_BYTES,
+    MAX_LORA_RANK,
+    MAX_ROWS,
+    PREFIX_CACHE_BYTES,
     AdapterInfo,
     Completion,
     Delta,
@@ -73,13 +77,13 @@ class Engine(ExactEvaluation):
         model: nn.Module,
         tokenizer: Any,
         *,
-        max_rows: int = 64,
+        max_rows: int = MAX_ROWS,
         adapter_slots: int = 4,
-        max_lora_rank: int = 64,
+        max_lora_rank: int = MAX_LORA_RANK,
         prefill_tokens: int = 2048,
         admit_tokens: int = 8192,
-        max_kv_bytes: int = 4 << 30,
-        prefix_cache_bytes: int = 256 << 20,
+        max_kv_bytes: int = MAX_KV_BYTES,
+        prefix_cache_bytes: int = PREFIX_CACHE_BYTES,
         share_rows: bool = True,
         context: int | None = None,
         lookahead: Lookahead = "auto",

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 
-class Fed(Protocol):
+class PrefillRow(Protocol):
     """What feeding needs to know about a row."""
 
     adapter: Any
@@ -23,7 +23,7 @@ class Fed(Protocol):
     draft: Sequence[int]
 
 
-R = TypeVar("R", bound=Fed)
+R = TypeVar("R", bound=PrefillRow)
 Run = Callable[..., Any]
 """`Forward`, or a function with its signature that returns another kind of logits."""
 
@@ -58,7 +58,7 @@ def even_stretches(run: Run, kv: Any, rows: Sequence[R], most: int) -> Iterator[
                 yield [rows[i] for i in done], logits
 
 
-def _batches(rows: Sequence[Fed], fed: dict[int, int]) -> list[list[int]]:
+def _batches(rows: Sequence[PrefillRow], fed: dict[int, int]) -> list[list[int]]:
     """Neighbours to feed together: fresh rows separate from others, single tokens separate from prompts."""
 
     def kind(item: tuple[int, int]) -> tuple[int, bool, bool]:

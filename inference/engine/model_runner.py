@@ -12,7 +12,7 @@ import numpy as np
 from mlx import nn
 
 from inference.adapters import AdapterBank
-from inference.engine.even_stretches import Fed, R, Run, even_stretches
+from inference.engine.even_stretches import PrefillRow, R, Run, even_stretches
 from inference.engine.prefix_cache import MIN_PREFIX, PrefixCache, clusters
 from inference.forward import choose_forward
 
@@ -20,7 +20,7 @@ DIGESTS = 64
 """The number of adapter versions whose last prompt is remembered."""
 
 
-class FeedRow(Fed, Protocol):
+class FeedRow(PrefillRow, Protocol):
     """What prefix sharing needs in addition."""
 
     prompt: tuple[int, ...]
@@ -151,7 +151,7 @@ class ModelRunner:
             yield rows[start:]
 
 
-def _feed_silently(run: Run, kv: Any, row: Fed, start: int, stop: int) -> None:
+def _feed_silently(run: Run, kv: Any, row: PrefillRow, start: int, stop: int) -> None:
     """Store keys and values of some pending tokens, without logits."""
     tokens = np.asarray([row.pending[start:stop]], dtype=np.int32)
     run(kv, row.slot, [row.pos + start], tokens, [row.adapter], [stop - start - 1], head=False)

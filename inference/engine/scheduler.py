@@ -57,6 +57,8 @@ class Scheduler:
         self.rows: list[Row] = []  # rows[i].slot == i after `plan`
         self._row_limit = row_limit or (lambda reach: max_rows)
         self._waiting: dict[tuple[Any, ...], Waiting] = {}  # insertion order is arrival order
+        self._same: dict[tuple[int, int], Waiting] = {}
+        """Those of `_waiting` by the ids of adapter and prompt: hashing a long prompt takes longer than queueing it."""
 
     @property
     def busy(self) -> bool:
@@ -65,7 +67,7 @@ class Scheduler:
 
     def waits_for(self, adapter: Hashable, prompt: tuple[int, ...]) -> bool:
         """Whether a request with this prompt and adapter is waiting, which means the prompt has been checked."""
-        return (adapter, prompt) in self._waiting
+        return (id(adapter), id(prompt)) in self._same or (adapter, prompt) in self._waiting
 
     def add(
         self,
@@ -77,11 +79,15 @@ class Scheduler:
         top_logprobs: int,
     ) -> None:
         """Queue a request; it joins the waiting requests with the same prompt and adapter."""
-        key: tuple[Any, ...] = (adapter, prompt) if self.share else (adapter, prompt, request_id)
-        waiting = self._waiting.get(key)
+        waiting = self._same.get((id(adapter), id(prompt))) if self.share else None
         if waiting is None:
-            waiting = self._waiting[key] = Waiting(adapter, prompt)
-        waiting.members.setdefault(params, []).append((request_id, seed))
+            key: tuple[Any, ...] = (adapter, prompt) if self.share else (adapter, prompt, request_id)
+            waiting = self._waiting.get(key)
+            if waiting is None:
+                waiting = self._waiting[key] = Waiting(adapter, prompt)
+                if self.share:
+                    self._same[id(adapter), id(prompt)] = waiting
+        waiting.add(request_id, params, seed)
         waiting.top_logprobs = max(waiting.top_logprobs, top_logprobs)
 
     def remove(self, ids: set[int]) -> list[Finished]:
@@ -89,10 +95,11 @@ class Scheduler:
         ended: list[Finished] = []
         for key, waiting in list(self._waiting.items()):
             ended += [Finished(part.ids, waiting.row(), [], "aborted") for part in take(waiting.cohorts(), ids)[0]]
-            for params, members in list(waiting.members.items()):
-                waiting.members[params] = [m for m in members if m[0] not in ids]
+            for members in waiting.members.values():
+                members[:] = [m for m in members if m[0] not in ids]
             if not any(waiting.members.values()):
                 del self._waiting[key]
+        self._same.clear()
         survivors: list[Row] = []
         for row in self.rows:
             for member in (*row.branches, row):
@@ -149,6 +156,7 @@ class Scheduler:
             tokens += len(row.prompt)
             reach = wider
             del self._waiting[key]
+            self._same.clear()
             admitted.append(row)
         # Sorted, so that neighbours of similar length are fed together with little padding.
         admitted.sort(key=lambda row: len(row.prompt))
@@ -199,6 +207,7 @@ class Scheduler:
             if waiting.adapter is old:
                 waiting.adapter = new
         self._waiting = {(waiting.adapter, *key[1:]): waiting for key, waiting in self._waiting.items()}
+        self._same.clear()
 
     def fail(self, row: Row) -> list[Finished]:
         """End a row's own requests with an error; its branches continue."""

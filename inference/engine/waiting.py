@@ -19,6 +19,16 @@ class Waiting:
     prompt: tuple[int, ...]
     members: dict[CheckedParams, list[tuple[int, int]]] = field(default_factory=dict)
     top_logprobs: int = 0
+    _last: tuple[CheckedParams | None, list[tuple[int, int]]] = field(default_factory=lambda: (None, []))
+    """The parameters of the last request, and their members."""
+
+    def add(self, request_id: int, params: CheckedParams, seed: int) -> None:
+        """Take in a request."""
+        last, members = self._last
+        if params is not last:  # comparing them, or hashing them, takes longer than the rest
+            members = self.members.setdefault(params, [])
+            self._last = params, members
+        members.append((request_id, seed))
 
     def cohorts(self) -> list[Cohort]:
         """The requests, one cohort per set of parameters."""

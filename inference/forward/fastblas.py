@@ -30,6 +30,7 @@ import threadpoolctl
 
 # Every CBLAS symbol that libmlx.so imports. LAPACK is left alone.
 SYMBOLS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")
+_threads = [1]
 
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_STRTAB, _DT_SYMTAB, _DT_RELA, _DT_RELASZ, _DT_PLTRELSZ, _DT_JMPREL = 5, 6, 7, 8, 2, 23
@@ -87,7 +88,13 @@ def set_threads(n: int) -> bool:
     _enable()
     pools = threadpoolctl.ThreadpoolController().select(user_api="blas")
     pools.limit(limits=int(n))
+    _threads[0] = int(n)
     return bool(pools.info())
+
+
+def threads() -> int:
+    """The number that `set_threads` was last called with; 1 before."""
+    return _threads[0]
 
 
 @functools.cache
@@ -253,14 +260,15 @@ def _got_slots(path: str) -> dict[str, list[int]]:
     return slots
 
 
-def gflops(n: int = 768, repeats: int = 5) -> float:
-    """Speed of an (n, n) float32 product through MLX, best of `repeats`."""
+def gflops() -> float:
+    """Speed of a (768, 768) float32 product through MLX, best of five."""
     import mlx.core as mx
 
+    n = 768
     a = mx.ones((n, n))
     mx.eval(a, a @ a)
     best = float("inf")
-    for _ in range(repeats):
+    for _ in range(5):
         start = time.perf_counter()
         mx.eval(a @ a)
         best = min(best, time.perf_counter() - start)

@@ -5,7 +5,7 @@ exponentials. For decoders built like Llama and Qwen (see `decoder.fits`) with p
 place. Also:
 
 * one row is a matrix-vector product; a few rows are multiplied with slices of the weights that are small enough for
-  OpenBLAS to skip repacking them (`_slices`), which otherwise costs more than the product; for slightly more rows it
+  OpenBLAS to skip repacking them (`few_rows`), which otherwise costs more than the product; for slightly more rows it
   repacks less if the weights are the left factor;
 * for a few rows, different adapters take two products in total: their ranks side by side, with the others' set to zero;
 * the last block computes only keys and values at every position (as in decoder.py);
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import mlx.core as mx
@@ -28,17 +27,14 @@ from mlx import nn
 
 from inference.adapters import AdaptedLinear, AdapterVersion, Ranks
 from inference.forward import decoder
+from inference.forward.few_rows import FEW_ROWS, product
 from inference.forward.host_kv import HostKVCache
 
 FloatArray = npt.NDArray[np.float32]
 
-_FEW_ROWS = 16
-_SOME_ROWS = 64
 _LONG = 16  # from this many tokens in a row, its adapter is applied to it alone
 _STRETCH = 256
 _JOINED = 1024  # rows times ranks up to which several adapters are multiplied as one
-_NO_PACK = 1200  # OpenBLAS multiplies without packing below about this many results
-_NO_PACK_WORK = 1_000_000
 _SCORES = 1 << 22  # attention scores computed at a time
 
 
@@ -340,16 +336,7 @@ class _Linear:
 
     def __call__(self, x: FloatArray, users: _Users) -> FloatArray:
         """(m, in) -> (m, out)."""
-        out, width = self._weight.shape
-        rows = len(x)
-        chunk = _slices(rows, out, width) if 1 < rows <= _FEW_ROWS else 0
-        if chunk:
-            sliced = self._weight.reshape(out // chunk, chunk, width).transpose(0, 2, 1)
-            y = (x[None] @ sliced).transpose(1, 0, 2).reshape(rows, out)
-        elif _FEW_ROWS < rows <= _SOME_ROWS:
-            y = (self._weight @ x.T).T.copy()
-        else:
-            y = x @ self._turned
+        y = product(x, self._weight, self._turned)
         if self._bias is not None:
             y += self._bias
         if self._slots is not None and self._slots.weights and users.groups:
@@ -359,7 +346,7 @@ class _Linear:
     def _adapt(self, x: FloatArray, y: FloatArray, users: _Users) -> None:
         """Add each row's low-rank term to y."""
         assert self._slots is not None
-        if len(users.slot_of) > 1 and len(x) <= _FEW_ROWS * 4:
+        if len(users.slot_of) > 1 and len(x) <= FEW_ROWS * 4:
             joint = self._slots.joined(users.slot_of)
             if joint is None:
                 return
@@ -374,11 +361,3 @@ class _Linear:
             pair = self._slots.host(slot)
             if pair is not None:
                 y[chosen] += (x[chosen] @ pair[0]) @ pair[1]
-
-
-@lru_cache(4096)
-def _slices(rows: int, out: int, width: int) -> int:
-    """How many outputs to compute at a time for a few rows; 0: all at once."""
-    most = min(out, _NO_PACK // rows, _NO_PACK_WORK // (rows * width))
-    chunk = next((c for c in range(most, 15, -1) if out % c == 0), 0)
-    return chunk if chunk < out else 0

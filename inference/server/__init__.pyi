@@ -1,3 +1,3 @@
 from .app import create_app as create_app
 from .running import serve as serve
-from .server import Settings as Settings
+from .settings import Settings as Settings

@@ -17,7 +17,8 @@ from inference.server import adapter_routes, completion_routes, control_routes
 from inference.server.bodies import route_class
 from inference.server.guard import Guard
 from inference.server.protocol import ServerError, error_body
-from inference.server.server import Server, Settings
+from inference.server.server import Server
+from inference.server.settings import Settings
 from inference.server.wording import problems
 from inference.types import InferenceError
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from inference import tool_calls
+from inference.bounded_cache import BoundedCache
 from inference.engine import AsyncEngine
 from inference.grammars import Grammar, Grammars
-from inference.remembered import Remembered
 from inference.server.bodies import LONG_WORK, Reader
 from inference.server.choices import Choice, TokenReport
 from inference.server.echoes import check_current, refusals
@@ -48,7 +48,7 @@ class CompletionHandler:
         # As if each token were the longest of the vocabulary: longer texts are refused before they are tokenised.
         self._most_text = context * max(len(token.encode()) for token in tokenizer.get_vocab())
         self._talks: dict[bool | None, Conversations] = {None: conversations}
-        self._tool_talks: Remembered[Conversations] = Remembered(MOST_TOOL_TALKS, 1 << 20)  # bytes of the keys
+        self._tool_talks: BoundedCache[Conversations] = BoundedCache(MOST_TOOL_TALKS, 1 << 20)  # bytes of the keys
 
     # --- requests ----------------------------------------------------------------------------------------------------
 

@@ -11,10 +11,10 @@ import asyncio
 import hmac
 import json
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
-from dataclasses import dataclass
 from typing import Any
 
 from inference.server.protocol import error_body
+from inference.server.settings import Limits
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -25,26 +25,6 @@ PUBLIC = frozenset({"/health", "/ready"})
 LONG = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/tokenize"})
 """Routes that take texts."""
 SHORT_BODY = 16 << 10
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Sizes in bytes, times in seconds.
-
-    Attributes:
-        body: largest body for a route in `LONG`; other routes take `SHORT_BODY`.
-        adapter_body: largest adapter, and the total of all adapters whose uploads have not been answered.
-        bodies: total of all other bodies whose requests have not been answered.
-        head: largest headers of a request.
-        body_seconds: how long a body may take to arrive; an adapter six times that.
-    """
-
-    body: int = 4 << 20
-    adapter_body: int = 512 << 20
-    bodies: int = 256 << 20
-    head: int = 16 << 10
-    body_seconds: float = 10.0
 
 
 class Guard:

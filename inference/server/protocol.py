@@ -13,7 +13,7 @@ from pydantic import Field, create_model, model_validator
 
 from inference.server.formats import ResponseFormat, TextFormat
 from inference.server.texts import MAX_CHOICES, ManyIds, Name, Seed, StopText, Strict, Text, Texts, TokenIds, only
-from inference.server.tools import Chosen, Message, Messages, ToolChoice, Tools, check_tools, dialogue
+from inference.server.tools import Message, Messages, NamedToolChoice, ToolChoice, Tools, check_tools, dialogue
 from inference.types import NUMBERS, SamplingParams
 
 
@@ -78,6 +78,7 @@ class SamplingRequest(_Numbers):
     # anything else is refused.
     frequency_penalty: Annotated[float | None, only(0)] = None
     presence_penalty: Annotated[float | None, only(0)] = None
+    repetition_penalty: Annotated[float | None, only(1)] = None
     skip_special_tokens: Annotated[bool | None, only(True)] = None
     no_stop_trim: Annotated[bool | None, only(False)] = None
     return_hidden_states: Annotated[bool | None, only(False)] = None
@@ -176,7 +177,7 @@ class ChatRequest(SamplingRequest):
     def must_call(self) -> dict[str, Any]:
         """Names and schemas of the tools, one of which the reply must call; empty if it need not."""
         choice = self.tool_choice
-        wanted = None if choice == "required" else choice.function.name if isinstance(choice, Chosen) else ""
+        wanted = None if choice == "required" else choice.function.name if isinstance(choice, NamedToolChoice) else ""
         tools = [tool.function for tool in self.tools or () if wanted in (None, tool.function.name)]
         return {one.name: one.parameters or {"type": "object"} for one in tools}
 

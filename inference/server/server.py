@@ -1,4 +1,4 @@
-"""A server's settings, and the state its routes share: the engine, the adapters, the queue limit, the gate."""
+"""The state that the routes share: the engine, the adapters, the queue limit, the gate."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from inference import adapter_files, loading
@@ -17,49 +15,16 @@ from inference.forward import heap, use_threads
 from inference.server.adapter_store import Adapters
 from inference.server.bodies import Reader
 from inference.server.generation import CompletionHandler
-from inference.server.guard import LOOPBACK, Limits
 from inference.server.guides import Guides, make_guides
 from inference.server.metrics import Metrics
 from inference.server.protocol import ServerError
+from inference.server.settings import Settings
 from inference.text import PROTOCOL, Conversations, Renderer, template_digest, tokenizer_digest
-from inference.types import Dequantize, Threads
 
 logger = logging.getLogger(__name__)
 
 TRIM_SECONDS = 20.0
 """Seconds between two returns of unused memory to the system."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings of a server.
-
-    Attributes:
-        model: as for `Engine.load`.
-        adapters: names and directories to publish at the start.
-        adapter_root: directory from which clients may load adapters by path.
-        keys: API keys; if empty, none is needed.
-        hosts: names accepted in `Host`.
-        max_queue: most choices waiting or running; beyond that, requests get 429.
-        dequantize: as for `inference.load`.
-        threads: threads of the matrix library on a CPU, as for `inference.forward.use_threads`.
-        patience: seconds that one engine step may take before /health reports the engine as stuck.
-        engine: options of `Engine`.
-    """
-
-    model: str = "tiny"
-    adapters: dict[str, Path] = field(default_factory=dict)
-    adapter_root: Path | None = None
-    max_adapters: int = 8
-    max_lora_rank: int = 64
-    keys: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = LOOPBACK
-    max_queue: int = 512
-    dequantize: Dequantize = "auto"
-    threads: Threads = 1
-    patience: float = 5.0
-    limits: Limits = field(default_factory=Limits)
-    engine: dict[str, Any] = field(default_factory=dict)
 
 
 class Server:

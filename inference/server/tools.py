@@ -115,7 +115,7 @@ class ChosenFunction(Strict):
     name: FunctionName
 
 
-class Chosen(Strict):
+class NamedToolChoice(Strict):
     """The one function that must be called."""
 
     type: Literal["function"]
@@ -123,7 +123,7 @@ class Chosen(Strict):
 
 
 Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)]
-ToolChoice = Literal["none", "auto", "required"] | Chosen
+ToolChoice = Literal["none", "auto", "required"] | NamedToolChoice
 
 
 def check_tools(tools: list[Tool], choice: ToolChoice | None) -> None:
@@ -137,7 +137,7 @@ def check_tools(tools: list[Tool], choice: ToolChoice | None) -> None:
         raise ValueError("tools are nested too deeply") from None
     if size > MAX_TOOL_BYTES:
         raise ValueError(f"tools have {size} bytes; at most {MAX_TOOL_BYTES} are accepted")
-    if isinstance(choice, Chosen) and choice.function.name not in names:
+    if isinstance(choice, NamedToolChoice) and choice.function.name not in names:
         raise ValueError(f"tool_choice names {choice.function.name!r}, which is not among the tools")
     if choice == "required" and not tools:
         raise ValueError("tool_choice 'required' needs tools")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from inference.remembered import Remembered
+from inference.bounded_cache import BoundedCache
 from inference.text.render import Renderer
 from inference.tool_calls import ARGUMENTS, NAME, ToolCall, spoken
 
@@ -28,7 +28,7 @@ class Conversations:
 
     def __init__(self, renderer: Renderer, most_bytes: int = 64 << 20) -> None:
         self.renderer = renderer
-        self._answered: Remembered[tuple[Ids, Ids]] = Remembered(4096, most_bytes)
+        self._answered: BoundedCache[tuple[Ids, Ids]] = BoundedCache(4096, most_bytes)
 
     def prompt(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
         """The ids of a conversation with the assistant's generation prompt. ValueError if the template refuses it."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from inference.remembered import Remembered
+from inference.bounded_cache import BoundedCache
 from inference.text.deadline import Overdue, within
 from inference.text.templates import RENDERERS, named_template, pin_clock
 from inference.thoughts import CLOSE, OPEN
@@ -49,7 +49,7 @@ class ChatTemplate:
     def __init__(self, tokenizer: Any, jinja: str | None, options: dict[str, Any]) -> None:
         self._tokenizer = tokenizer
         self._options = options if jinja is None else {**options, "chat_template": jinja}
-        self._layouts: Remembered[Layout] = Remembered(512, 8 << 20)
+        self._layouts: BoundedCache[Layout] = BoundedCache(512, 8 << 20)
 
     def _render(self, roles: Sequence[str], contents: Sequence[str], generate: bool) -> str:
         messages = whole(roles, contents)

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inference.remembered import Remembered
+from inference.bounded_cache import BoundedCache
 from inference.text.encoding import TextEncoder
 from inference.text.layout import Layout, choose_template
 from inference.thoughts import OPEN, markers_of
@@ -108,9 +108,9 @@ class Renderer:
         if not self.stop_ids:
             logger.warning("neither tokenizer nor chat template names an end token: replies end by length only")
 
-        self._replies: Remembered[str] = Remembered(1024, 8 << 20)
-        self._starts: Remembered[tuple[int, ...]] = Remembered(1024, 16 << 20)
-        self._pieces: Remembered[tuple[tuple[tuple[int, ...], str], ...]] = Remembered(512, 8 << 20)
+        self._replies: BoundedCache[str] = BoundedCache(1024, 8 << 20)
+        self._starts: BoundedCache[tuple[int, ...]] = BoundedCache(1024, 16 << 20)
+        self._pieces: BoundedCache[tuple[tuple[tuple[int, ...], str], ...]] = BoundedCache(512, 8 << 20)
 
     def start(self, messages: Sequence[Message], system: str | None = None) -> tuple[int, ...]:
         """Return the ids of a whole conversation and the assistant's generation prompt; cached by contents.

@@ -1,4 +1,4 @@
-"""Games: rules, exact truth where it can be had, scripted players."""
+"""Games: rules, exact solutions where available, scripted players."""
 
 from legos_envs.games.matrix_game import MATRIX_GAMES
 

@@ -1,15 +1,16 @@
-"""How well goods are shared out: Pareto optimality, and what was left on the table.
+"""How well goods are allocated: Pareto optimality, and the value left on the table.
 
 An allocation gives every player some units of each kind of goods; player i values it at the sum of its units times
-`values[i]`. It is *Pareto optimal* when no other allocation of the same goods gives somebody more and nobody less. The
-*gap* is the largest rise of the weighted sum of values that such an allocation can bring: 0 exactly at the optimum.
+`values[i]`. It is *Pareto optimal* if no other allocation of the same goods makes somebody better off and nobody worse
+off. The *gap* is the largest increase in the weighted sum of values that such an allocation can bring: 0 exactly at an
+optimum.
 
 Two ways to find it:
 
-- `by_enumeration` looks at every allocation in whole units. Exact.
+- `by_enumeration` tries every allocation in whole units. Exact.
 - `by_linear_program` lets goods be divided: maximise sum_i w_i v_i·x_i subject to x_i >= 0, sum_i x_i = all goods,
-  v_i·x_i >= what i has now. Whole allocations are among the divided ones, so this gap is never below the exact one: a
-  gap of 0 proves optimality, and a positive gap may be one that only divided goods can close.
+  v_i·x_i >= what i has now. Whole allocations are a special case of divided ones, so this gap is never below the exact
+  one: a gap of 0 proves optimality, but a positive gap may be one that only divided goods can close.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 from legos_envs import arguments
 
 MAX_ALLOCATIONS = 20_000
-"""Up to so many allocations `pareto` enumerates; two players with three kinds of up to 12 units in all have 2,197."""
+"""`pareto` enumerates up to this many allocations; two players with three kinds of 12 units each have 2,197."""
 ROUNDING = 1e-7
 Rows = Sequence[Sequence[int]]
 
@@ -38,18 +39,18 @@ class Verdict(NamedTuple):
 
 
 def count_allocations(totals: Sequence[int], players: int) -> int:
-    """In how many ways units can be given to players: the product of (total + players - 1 choose players - 1)."""
+    """The number of ways to give units to players: the product of (total + players - 1 choose players - 1)."""
     return math.prod(math.comb(total + players - 1, players - 1) for total in totals)
 
 
 def pareto(values: Rows, stock: Rows, weights: Sequence[float] | None = None) -> Verdict | None:
-    """Whether an allocation is Pareto optimal, and the gap: by enumeration up to `MAX_ALLOCATIONS`, above it by linear
-    programming; None when that is needed and scipy is missing.
+    """Whether an allocation is Pareto optimal, and the gap: by enumeration up to `MAX_ALLOCATIONS`, by linear
+    programming beyond; None if that needs scipy and it is missing.
 
     Args:
-        values: what a unit is worth, (players, kinds).
-        stock: who owns how much, (players, kinds).
-        weights: of the players' values in the gap, (players,); 1 by default.
+        values: value of one unit, (players, kinds).
+        stock: units owned, (players, kinds).
+        weights: weights of the players' values in the gap, (players,); 1 by default.
     """
     if count_allocations([sum(units) for units in zip(*stock)], len(stock)) <= MAX_ALLOCATIONS:
         return by_enumeration(values, stock, weights)
@@ -60,7 +61,7 @@ def pareto(values: Rows, stock: Rows, weights: Sequence[float] | None = None) ->
 
 
 def utilities(values: Rows, totals: Sequence[int]) -> np.ndarray:
-    """What every player gets in every allocation in whole units, (players, allocations)."""
+    """The value to every player of every allocation in whole units, (players, allocations)."""
     players = len(values)
     sums = np.zeros((players, 1), dtype=np.int64)
     for kind, total in enumerate(totals):
@@ -70,12 +71,12 @@ def utilities(values: Rows, totals: Sequence[int]) -> np.ndarray:
 
 
 def by_enumeration(values: Rows, stock: Rows, weights: Sequence[float] | None = None) -> Verdict:
-    """`pareto` over all allocations in whole units, whatever their number."""
+    """`pareto` over all allocations in whole units, no matter how many."""
     w = np.ones(len(values)) if weights is None else np.asarray(weights, dtype=float)
     now = [[sum(v * n for v, n in zip(row, units))] for row, units in zip(values, stock)]
     rises = utilities(values, [sum(units) for units in zip(*stock)]) - np.array(now, dtype=np.int64)
     better = rises[:, rises.min(axis=0) >= 0]
-    gap = float((w @ better).max())  # the present allocation is among them, so the gap is at least 0
+    gap = float((w @ better).max())  # the current allocation is among them, so the gap is at least 0
     return Verdict(not better.any(), gap, "enumeration")
 
 
@@ -94,7 +95,7 @@ def by_linear_program(values: Rows, stock: Rows, weights: Sequence[float] | None
     players, kinds = v.shape
     w = np.ones(players) if weights is None else np.asarray(weights, dtype=float)
     have = (v * now).sum(axis=1)
-    own = np.zeros((players, players * kinds))  # row i: what player i gets out of the flat x
+    own = np.zeros((players, players * kinds))  # row i: the value of the flat x to player i
     for i in range(players):
         own[i, i * kinds : (i + 1) * kinds] = v[i]
     shared = np.tile(np.eye(kinds), players)

@@ -1,6 +1,6 @@
 """Nash equilibria of two-player matrix games by support enumeration (Nisan et al., 2007, algorithm 3.4).
 
-For every pair of supports of equal size, the other player's mixture must make all moves of the support equally good.
+For every pair of equal-sized supports, each player's mixture must make all of the opponent's support equally good.
 Exponential in the number of moves, exact up to rounding; meant for matrices up to about 8 by 8.
 """
 
@@ -14,20 +14,20 @@ LIMIT = 10
 
 
 def equilibria(row: np.ndarray, column: np.ndarray, tolerance: float = 1e-9) -> list[tuple[np.ndarray, np.ndarray]]:
-    """All equilibria with supports of equal size: every one of a nondegenerate game, at least one of most others.
+    """All equilibria with equal-sized supports: every equilibrium of a nondegenerate game, at least one of most others.
 
     Args:
-        row: (m, n) what the row player gets.
-        column: (m, n) what the column player gets.
-        tolerance: how much a deviation may gain, relative to the largest payoff.
+        row: (m, n) payoffs of the row player.
+        column: (m, n) payoffs of the column player.
+        tolerance: the most a deviation may gain, relative to the largest payoff.
 
     Raises:
-        ValueError: the shapes differ, or there are more than `LIMIT` moves on both sides.
+        ValueError: the shapes differ, or both players have more than `LIMIT` moves.
     """
     row, column = np.asarray(row, float), np.asarray(column, float)
     if row.shape != column.shape or row.ndim != 2 or min(row.shape) > LIMIT:
         raise ValueError(
-            f"payoffs must be two matrices of one shape with at most {LIMIT} moves of one player; "
+            f"payoffs must be two matrices of the same shape, with at most {LIMIT} moves for one of the players; "
             f"got shapes {row.shape} and {column.shape}"
         )
     slack = tolerance * max(1.0, float(np.abs(row).max()), float(np.abs(column).max()))
@@ -49,10 +49,10 @@ def equilibria(row: np.ndarray, column: np.ndarray, tolerance: float = 1e-9) -> 
 
 
 def best_equilibrium(row: np.ndarray, column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The equilibrium of `equilibria` with the largest sum of payoffs; the first of equals.
+    """The equilibrium found by `equilibria` with the largest sum of payoffs; the first one on a tie.
 
     Raises:
-        ValueError: none was found, which happens only in degenerate games.
+        ValueError: no equilibrium was found, which happens only in degenerate games.
     """
     result = equilibria(row, column)
     if not result:
@@ -62,7 +62,7 @@ def best_equilibrium(row: np.ndarray, column: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _indifferent(payoffs: np.ndarray, slack: float) -> np.ndarray | None:
-    """The mixture over columns, (k,), that makes all rows of (k, k) `payoffs` equally good; None when there is none."""
+    """The mixture over columns, (k,), that makes all rows of (k, k) `payoffs` equally good; None if there is none."""
     size = len(payoffs)
     system = np.zeros((size + 1, size + 1))
     system[:size, :size], system[:size, size], system[size, :size] = payoffs, -1.0, 1.0

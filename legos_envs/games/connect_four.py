@@ -1,6 +1,6 @@
-"""Connect four: marks fall into the columns of an upright board, and four in a line win. The text shows one word per
-cell in fixed positions. Boards of other sizes are arguments; small ones are solved exactly, and alpha-beta players of
-several depths are opponents of graded strength on all.
+"""Connect four: marks drop into the columns of an upright board, and four in a line win. The text shows one word per
+cell in fixed positions. The board size is an argument: small boards are solved exactly, and on every board alpha-beta
+players of several depths provide opponents of graded strength.
 
 | | |
 |---|---|
@@ -10,12 +10,12 @@ several depths are opponents of graded strength on all.
 
 ## What each seat is told
 
-The rules, its mark, the columns with room, and the board from top to bottom: `X`, `O`, or `_` for a free cell. Nothing
+The rules, its mark, the columns with room, and the board from the top down: `X`, `O`, or `_` for a free cell. Nothing
 is hidden.
 
 ## Actions
 
-The number of a column with room, such as `[4]`. Columns are numbered from the left, beginning with 1.
+The number of a column with room, such as `[4]`. Columns are numbered from the left, starting at 1.
 
 ## Rewards
 
@@ -27,14 +27,14 @@ With four in a line, or when the board is full.
 
 ## Scripted players
 
-`scripted:depth_1`, `depth_2`, `depth_4` and `depth_6` search so many plies by alpha-beta and choose evenly among the
-moves that look equally good: the first takes a win, the second also blocks one, the fourth sees a double threat. They
-take about 0.1, 0.4, 6 and 40 ms a move. `optimal` is for boards of at most 16 cells. On the full board the first player
-wins with perfect play (Allis, 1988).
+`scripted:depth_1`, `depth_2`, `depth_4` and `depth_6` search that many plies by alpha-beta and choose uniformly among
+the moves that look equally good: depth 1 takes a win, depth 2 also blocks one, depth 4 sees a double threat. They take
+about 0.1, 0.4, 6 and 40 ms per move. `optimal` is available on boards of at most 16 cells. On the full board the first
+player wins under perfect play (Allis, 1988).
 
-Returns on the full board are means of 20,000 games of random play and 3,000 games of the others (standard errors 0.007
-to 0.009); those on small boards are exact. Over 400 games `depth_4` got 0.975 +- 0.022 against `random` as the first
-player, and 0.943 +- 0.033 as the second (95 % intervals).
+Returns on the full board are means over 20,000 games of random play and 3,000 games of the others (standard errors
+0.007 to 0.009); those on small boards are exact. Over 400 games, `depth_4` got 0.975 +- 0.022 against `random` as the
+first player and 0.943 +- 0.033 as the second (95 % intervals).
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -73,19 +73,20 @@ class ConnectFour(GameEnv):
     Args:
         rows: height of the board, 1 to 10.
         columns: width of the board, 1 to 10.
-        connect: how many in a line win, from 2 to the longer side of the board.
-        random_opening: episodes begin after 0 to that many uniformly random moves; at most as many as can be made
-            before a player could win or the board be full, `2 * connect - 2` on boards that are not tiny.
+        connect: number in a line that wins, from 2 to the longer side of the board.
+        random_opening: episodes begin after 0 to this many uniformly random moves; at most as many as can be played
+            before a player could win or the board could fill up, `2 * connect - 2` on all but tiny boards.
 
     Raises:
-        ValueError: an argument is out of its range; at `reset`, the option `moves` is not an opening.
+        ValueError: an argument is out of range; at `reset`, the option `moves` is not a legal opening.
     """
 
     name = "ConnectFour-v0"
+    replayable = True
     view_shows_moves = True
     zero_sum = True
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
-    reset_options = {"moves": "opening moves to begin after, such as ['4', '4'] or '44'"}
+    reset_options = {"moves": "opening moves that are already played, such as ['4', '4'] or '44'"}
 
     def __init__(self, rows: int = 6, columns: int = 7, connect: int = 4, random_opening: int = 0, **kwargs: Any):
         rows, columns = arguments.whole("rows", rows, 1, 10), arguments.whole("columns", columns, 1, 10)
@@ -93,14 +94,14 @@ class ConnectFour(GameEnv):
         most = min(2 * connect - 2, rows * columns - 1)
         self.random_opening = arguments.whole("random_opening", random_opening, 0, most)
         self.game: ConnectFourGame = ConnectFourGame(rows, columns, connect)
-        self.scripted_players = {  # type: ignore[misc]  # of the class elsewhere; here they need to know the board
+        self.scripted_players = {  # type: ignore[misc]  # a class attribute elsewhere; here they depend on the board
             f"depth_{depth}": partial(_play_to_depth, self.game, depth) for depth in DEPTHS
         }
         self.max_asks = rows * columns
         super().__init__(**kwargs)
 
     def numbers(self) -> Numbers:
-        """The board as two planes, own marks then the other's; in each, the cells of column 1 from below, and so on."""
+        """The board as two planes, own marks then the opponent's; each lists column 1 from the bottom up, and so on."""
         rows, columns = self.game.rows, self.game.columns
         cells = [1 << column * (rows + 1) + row for column in range(columns) for row in range(rows)]
 
@@ -123,7 +124,7 @@ class ConnectFour(GameEnv):
             raise ValueError(f"option moves must be a list of columns, such as ['4', '4']; got {moves!r}")
         for move in moves:
             if self.game.player(state) is None or str(move) not in self.game.legal(state):
-                raise ValueError(f"option moves: {move!r} is not legal when its turn comes; got {moves!r}")
+                raise ValueError(f"option moves: {move!r} is not legal at that point; got {moves!r}")
             state = self.game.next(state, str(move))
         if self.game.player(state) is None:
             raise ValueError(f"option moves ends the game: nothing is left to play after {moves!r}")
@@ -131,10 +132,10 @@ class ConnectFour(GameEnv):
 
 
 def _play_to_depth(game: ConnectFourGame, depth: int, decision: Decision) -> str:
-    """Alpha-beta to a depth; chooses by the decision's seed among the moves that look equally good."""
+    """Searches to a depth by alpha-beta; the decision's seed picks among the moves that look equally good."""
     boards = (game.read(message["content"]) for message in reversed(decision.messages))
     board = next((board for board in boards if board is not None), None)
     if board is None:
-        raise LookupError(f"{decision.agent!r} is shown no board of {game.rows} rows and {game.columns} columns")
+        raise LookupError(f"{decision.agent!r} has seen no board of {game.rows} rows and {game.columns} columns")
     moves = game.best_moves(board, depth)
     return moves[decision.seed % len(moves)]

@@ -1,4 +1,4 @@
-"""The board of connect four as bits: rules as a `Game`, and alpha-beta search to a depth."""
+"""Connect four on a bitboard: the rules as a `Game`, and depth-limited alpha-beta search."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Board = tuple[int, int]
 
 @dataclass(frozen=True)
 class ConnectFourGame:
-    """Connect four on a board of any size; the winner gets 1, the loser -1, both 0 at a draw.
+    """Connect four on a board of any size; the winner gets 1, the loser -1, both 0 for a draw.
 
-    The bit above each column is always 0, so that lines cannot run from the top of one column into the next.
+    The bit above each column is always 0, so that no line can run from the top of one column into the next.
     """
 
     rows: int = 6
@@ -43,7 +43,7 @@ class ConnectFourGame:
 
     @property
     def solvable(self) -> bool:
-        """Whether the positions can be listed in seconds."""
+        """Whether all positions can be enumerated within seconds."""
         return self.rows * self.columns <= 16
 
     def initial(self) -> list[tuple[float, State]]:
@@ -97,7 +97,7 @@ class ConnectFourGame:
         return "\n".join([f"You are {MARKS[player]}. Columns with room: {free}.", self._header, *lines])
 
     def read(self, text: str) -> Board | None:
-        """The board that a text shows last, if any: the inverse of `view`."""
+        """The last board shown in a text, if any: the inverse of `view`."""
         below = text.rpartition(f"\n{self._header}\n")[2].split("\n")[: self.rows]
         cells = [line.split(" ") for line in below]
         if len(cells) < self.rows or any(len(line) != self.columns for line in cells):
@@ -113,19 +113,19 @@ class ConnectFourGame:
 
     @cached_property
     def _order(self) -> tuple[int, ...]:
-        """The lowest cells of the columns, those in the middle first: they take part in most lines."""
+        """The lowest cells of the columns, middle ones first: they are part of the most lines."""
         middle = 1 + self._bottoms[-1].bit_length()
         return tuple(sorted(self._bottoms, key=lambda bit: abs(2 * bit.bit_length() - middle)))
 
     def _cells(self, taken: int) -> list[int]:
-        """Where a mark would fall, a cell for each column with room: adding its lowest bit carries up to that."""
+        """The cells where a mark would land, one per column with room: adding its lowest bit carries up to it."""
         free = self._full & ~taken
         return [cell for low in self._order if (cell := (taken + low) & free)]
 
     def best_moves(self, state: Board, depth: int) -> tuple[str, ...]:
-        """The moves that alpha-beta search finds equally good: those that win soonest, or lose latest, within `depth`.
+        """The best moves by alpha-beta search: those that win soonest, or lose latest, within `depth`.
 
-        What lies more than `depth` plies ahead counts as a draw.
+        Anything more than `depth` plies ahead counts as a draw.
         """
         mover = (state[0] | state[1]).bit_count() & 1
         own, other = state[mover], state[1 - mover]
@@ -140,7 +140,7 @@ class ConnectFourGame:
         return tuple([str((cell.bit_length() - 1) // (self.rows + 1) + 1) for cell in sorted(result)])
 
     def _search(self, own: int, other: int, depth: int, alpha: int, beta: int) -> int:
-        """What a position is worth to the player to move: the plies left when it wins, their negative, or 0."""
+        """The value of a position to the player to move: the plies left if it wins, minus them if it loses, else 0."""
         if depth == 0:
             return 0
         cells = self._cells(own | other)

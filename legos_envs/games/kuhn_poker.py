@@ -1,6 +1,6 @@
-"""Kuhn poker: three cards, two players, one bet. It is the smallest game with bluffing, and all of it is known: at
-equilibrium the first player loses 1/18 chip a hand. Play one hand, or a match of several in which the chips are carried
-on.
+"""Kuhn poker: three cards, two players, one bet. It is the smallest game with bluffing, and it is fully solved: at
+equilibrium the first player loses 1/18 chip a hand. Play one hand, or a match of several hands in which chips carry
+over.
 
 | | |
 |---|---|
@@ -8,14 +8,14 @@ on.
 | horizon | 2 or 3 turns a hand |
 | sum of rewards | 0 |
 
-Both players ante one chip and get one card of J < Q < K. The first player checks or bets one chip. A check is answered
-by a check (showdown) or a bet; a bet by a call (showdown) or a fold. Bets and calls go into the pot: a showdown without
-a bet and a fold are worth one chip, a called bet two.
+Both players ante one chip and get one card of J < Q < K. The first player checks or bets one chip. The answer to a
+check is a check (showdown) or a bet; the answer to a bet is a call (showdown) or a fold. Bets and calls go into the
+pot: a showdown without a bet is worth one chip, as is a fold; a called bet is worth two.
 
 ## What each seat is told
 
-The rules, its own card and the moves so far. Never the other's card; in a match a showdown shows both cards after the
-hand, a fold none.
+The rules, its own card and the moves so far. Never the other's card. In a match, both cards are revealed after a
+showdown, and neither after a fold.
 
 ## Actions
 
@@ -24,17 +24,16 @@ hand, a fold none.
 ## Rewards
 
 One hand: the chips won, -2, -1, +1 or +2. A match: +1 to the player with more chips at the end, -1 to the other, 0 to
-both when level. What counts is the chips of all hands, not who won the last one; the final info of a player has them as
-`chips`.
+both when level. The total over all hands counts, not who won the last one; it is `chips` in a player's final info.
 
 ## End
 
-After the hand, or after `num_rounds` hands. The first move alternates between the players from hand to hand.
+After the hand, or after `num_rounds` hands. Players take turns moving first.
 
 ## Arguments
 
 SPIRAL's setting is `num_rounds=5` with `preset="spiral"`: no retry after an invalid move, -1.5 to the offender, +0.5 to
-the other. The sum of rewards is then -1 where a match ends by an invalid move.
+the other. The sum of rewards is then -1 for a match that ends with an invalid move.
 
 ## Scripted players
 
@@ -110,12 +109,12 @@ class KuhnPokerGame:
         return f"You are player {player}. Moves: {' '.join(state[1]) or 'none'}. Your card: {CARDS[state[0][player]]}."
 
     def nash(self, infoset: InfoSet) -> dict[str, float]:
-        """The equilibrium that `legos_envs.exact.nash` takes."""
+        """The equilibrium returned by `legos_envs.exact.nash`."""
         return nash(infoset)
 
 
 def nash(infoset: InfoSet, alpha: float = 1 / 3) -> dict[str, float]:
-    """The equilibrium family of Kuhn poker, one for each `alpha` in [0, 1/3]: probabilities of the legal moves."""
+    """Kuhn poker's family of equilibria, one for each `alpha` in [0, 1/3]: probabilities of the legal moves."""
     card, moves = infoset.view[-2], infoset.view.partition("Moves: ")[2].partition(".")[0]
     if moves == "none":
         bet = {"J": alpha, "Q": 0.0, "K": 3 * alpha}[card]
@@ -128,15 +127,15 @@ def nash(infoset: InfoSet, alpha: float = 1 / 3) -> dict[str, float]:
 
 
 def always_bet(decision: Decision) -> str:
-    """Bets and calls whatever its card is."""
+    """Bets and calls regardless of its card."""
     return "call" if any("fold" in action for action in decision.legal_actions or ()) else "bet"
 
 
 class KuhnPoker(GameEnv):
     """Kuhn poker for two, one hand or a match of several.
 
-    With `num_rounds=1` the reward is the chips won. In a match the chips are carried on, the first move alternates, and
-    the chip leader at the end gets 1, the other -1, both 0 when level.
+    With `num_rounds=1` the reward is the chips won. In a match, chips carry over, the first move alternates, and the
+    chip leader at the end gets 1, the other -1, or both 0 when level.
 
     Args:
         num_rounds: hands in a match, 1 to 100.
@@ -146,6 +145,7 @@ class KuhnPoker(GameEnv):
     """
 
     name = "KuhnPoker-v0"
+    replayable = True
     zero_sum = True
     hidden_information = True
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
@@ -156,10 +156,11 @@ class KuhnPoker(GameEnv):
     def __init__(self, num_rounds: int = 1, **kwargs: Any):
         self.num_rounds = arguments.whole("num_rounds", num_rounds, 1, 100)
         self.max_asks = 3 * self.num_rounds
+        self.replayable = self.num_rounds == 1  # later hands are dealt on the way
         super().__init__(**kwargs)
 
     def numbers(self) -> Numbers:
-        """Card, seat and moves of the hand as one-hot numbers; in a match also the share of rounds and own chips."""
+        """Card, seat and moves of the hand, one-hot; in a match also the share of rounds played and the own chips."""
         histories, many = ("none", "check", "bet", "check bet"), self.num_rounds > 1
 
         def read(text: str) -> list[float]:

@@ -1,5 +1,5 @@
-"""Leduc hold'em: poker with six cards, two rounds of betting and one public card. It is small enough that the NashConv
-of every policy is computed exactly, and rich enough that bluffing, slow play and reading the other's bets all pay. At
+"""Leduc hold'em: poker with six cards, two rounds of betting and one public card. It is small enough to compute the
+NashConv of any policy exactly, and rich enough that bluffing, slow play and reading the opponent's bets all pay. At
 equilibrium the first player loses 0.0856 chips a hand.
 
 | | |
@@ -9,14 +9,14 @@ equilibrium the first player loses 0.0856 chips a hand.
 | sum of rewards | 0 |
 
 The deck has two each of J < Q < K. Both players ante one chip and get one card. In the first round a bet or raise adds
-two chips to what the other has put in; then one public card is shown; in the second round it adds four. A round has at
-most one bet and one raise, and `player_0` begins both. A pair with the public card wins, else the higher card; equal
+two chips to the opponent's stake, in the second round four; one public card is shown in between. A round has at most
+one bet and one raise, and `player_0` begins both. A pair with the public card wins, otherwise the higher card; equal
 cards split the pot. Suits never matter, so cards are dealt and shown as ranks: 288 information sets.
 
 ## What each seat is told
 
-The rules, the moves so far, the pot, what a call costs, its own card, and in the second round the public card. Never
-the other's card, and nothing of the public card before the first round is over.
+The rules, the moves so far, the pot, the cost of a call, its own card and, in the second round, the public card. Never
+the other's card, nor the public card before the first round is over.
 
 ## Actions
 
@@ -24,18 +24,18 @@ the other's card, and nothing of the public card before the first round is over.
 
 ## Rewards
 
-The chips won, from -13 to +13; 0 when the pot is split. By default an invalid move costs 13 too (`invalid_reward`), so
-that it is never cheaper than a fold.
+The chips won, from -13 to +13; 0 for a split pot. By default an invalid move also costs 13 (`invalid_reward`), so that
+it is never cheaper than a fold.
 
 ## End
 
-With a fold, or after the second round.
+After a fold, or after the second round.
 
 ## Scripted players
 
 `optimal` is found by CFR+ to a NashConv of 0.001 chips, in a fraction of a second; `scripted:always_call` checks and
-calls; `scripted:always_raise` bets and raises while it may; `scripted:honest` bets and raises with a king or a pair,
-calls with a queen and folds a jack. All returns are exact.
+calls; `scripted:always_raise` bets and raises as long as it can; `scripted:honest` bets and raises with a king or a
+pair, calls with a queen and folds a jack. All returns are exact.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -70,14 +70,14 @@ CARDS = "JQK"
 DECK = (0, 0, 1, 1, 2, 2)
 ANTE = 1
 RAISES = (2, 4)
-"""What a bet or raise adds in the first and in the second round."""
+"""Chips that a bet or raise adds in the first and in the second round."""
 MAX_RAISES = 2
-"""Bets and raises in a round, both players together."""
+"""Bets and raises in a round, by both players together."""
 Moves = tuple[str, ...]
 
 
 class Hand(NamedTuple):
-    """The cards of player 0, player 1 and the table (indices into `CARDS`), and the moves of each round so far."""
+    """The cards of player 0, player 1 and the board (indices into `CARDS`), and the moves of each round so far."""
 
     cards: tuple[int, int, int]
     first: Moves = ()
@@ -113,7 +113,7 @@ class LeducPokerGame:
     def returns(self, state: Hand) -> tuple[float, float]:
         moves = state.second or state.first
         if moves[-1] == "fold":
-            winner = len(moves) % 2  # who would be next: the other of the one that folded
+            winner = len(moves) % 2  # the next to move: the opponent of the player who folded
         else:
             ranks = [(state.cards[i] == state.cards[2], state.cards[i]) for i in range(2)]
             if ranks[0] == ranks[1]:
@@ -147,17 +147,17 @@ class LeducPokerGame:
 
 
 def always_call(infoset: InfoSet) -> dict[str, float]:
-    """Checks and calls, whatever its cards are."""
+    """Checks and calls regardless of its cards."""
     return {"check" if "check" in infoset.legal else "call": 1.0}
 
 
 def always_raise(infoset: InfoSet) -> dict[str, float]:
-    """Bets and raises while it may, then calls."""
+    """Bets and raises as long as it can, then calls."""
     return {next(move for move in ("bet", "raise", "call") if move in infoset.legal): 1.0}
 
 
 def honest(infoset: InfoSet) -> dict[str, float]:
-    """Bets and raises with a king or a pair; checks, calls with a queen and folds a jack without them."""
+    """Bets and raises with a king or a pair; else checks, and facing a bet calls with a queen and folds a jack."""
     own, _, public = infoset.view.partition("Your card: ")[2].partition(".")
     if own == "K" or own == public.partition("Public card: ")[2][:1]:
         return always_raise(infoset)
@@ -166,7 +166,7 @@ def honest(infoset: InfoSet) -> dict[str, float]:
 
 @lru_cache(1024)
 def paid(first: Moves, second: Moves) -> tuple[int, int]:
-    """What each player has put into the pot after the moves of both rounds."""
+    """Each player's stake in the pot after the moves of both rounds."""
     chips = [ANTE, ANTE]
     for size, moves in zip(RAISES, (first, second)):
         for number, move in enumerate(moves):
@@ -194,16 +194,17 @@ class LeducPoker(GameEnv):
     """
 
     name = "LeducPoker-v0"
+    replayable = True
     zero_sum = True
     hidden_information = True
     default_invalid_reward = -13.0
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
     max_asks = 8
     game = LeducPokerGame()
-    reset_options = {"cards": "the cards of player 0, player 1 and the table, such as 'KQJ'"}
+    reset_options = {"cards": "the cards of player 0, player 1 and the board, such as 'KQJ'"}
 
     def numbers(self) -> Numbers:
-        """Own and public card, seat, and the moves of both rounds, one-hot; the chips to call as a share of 8."""
+        """Own and public card, seat and the moves of both rounds, one-hot; the chips to call as a share of 8."""
         moves, longest = ("check", "bet", "raise", "call"), 4
 
         def read(text: str) -> list[float]:

@@ -1,54 +1,53 @@
-"""Liar's dice for 2 to 15 players: everybody sees only their own dice and bids on what all dice together show. A bid
-may be a lie; whoever calls a true one pays for it. Played until one player has dice left, or for a single round that
-is small enough to be solved.
+"""Liar's dice for 2 to 15 players: everybody sees only their own dice and bids on all dice together. A bid may be a
+lie; whoever calls a true one pays for it. Played until only one player has dice left, or for a single round, which is
+small enough to be solved.
 
 | | |
 |---|---|
 | seats | `player_0`, `player_1`, ... |
-| horizon | about 14 turns at random, at most 333, for two players with 5 dice |
+| horizon | about 14 turns of random play and at most 333 for two players with 5 dice |
 | sum of rewards | 0 |
 
-In a round the players bid in turn. The bid `3x4` says that at least three of all dice in play show a four. The next
+In each round players bid in turn. The bid `3x4` claims that at least three of all dice in play show a four. The next
 player bids higher (a larger quantity of any face, or the same quantity of a higher face) or calls. After a call the
-dice are counted: the bidder loses a die if the bid was false, else the caller does. The loser begins the next round
-with new dice; without dice a player is out, is not asked any more, and the next one begins. Quantities go up to the
-number of dice in play. Exactly one die is lost a round.
+dice are counted: the bidder loses a die if the bid was false, otherwise the caller does. All dice are rolled again, and
+the loser begins the next round; a player without dice is out and has no more turns, and the next player begins instead.
+Quantities go up to the number of dice in play. Exactly one die is lost per round.
 
 ## What each seat is told
 
-The rules, its own dice, how many dice everybody has, the bids of this round, the bids it may make (of more than 60 the
-lowest and the highest), and of every earlier round who called what, how many dice matched and who lost. Never the
-others' dice.
+The rules, its own dice, everybody's number of dice, the bids of this round, the bids it may make (only the lowest and
+the highest if there are more than 60), and for every earlier round who called which bid, how many dice matched and who
+lost. Never the others' dice.
 
 ## Actions
 
-`[3x4]`, a bid of three fours, or `[call]`. `legal_actions` has them all; the prompt names bids without brackets.
+`[3x4]`, a bid of three fours, or `[call]`. `legal_actions` lists them all; the prompt shows bids without brackets.
 
 ## Rewards
 
-By the order in which players go out, evenly spaced: -1 for the first, +1 for the winner, so -1 and +1 for two. With
-`one_round=True` +1 and -1 for bidder and caller, 0 for the others.
+By the order in which players are eliminated, evenly spaced: -1 for the first, +1 for the winner, so -1 and +1 for two.
+With `one_round=True`, +1 and -1 to the winner and the loser of the call, 0 to the others.
 
-A player whose retries are used up ends the match with `invalid_reward`. Who is out already keeps what its rank pays;
-the others still in get `invalid_opponent_reward`, or, where none is given, equal shares that make the sum zero (so
-they may get more than 1).
+A player who runs out of retries ends the match with `invalid_reward`. Players already out keep the reward of their
+rank; the others still in get `invalid_opponent_reward` or, if none is set, equal shares that make the sum zero (so they
+may get more than 1).
 
 ## End
 
-When one player has dice left (infos: `winner`, `rounds`); with `one_round=True` at the first call.
+When only one player has dice left (infos: `winner`, `rounds`); with `one_round=True`, at the first call.
 
 ## Arguments
 
-With one round, two players, one die and up to 5 faces (or 6, slowly) `legos_envs.exact` evaluates policies: with
-`wild=True` the game is OpenSpiel's `liars_dice`.
+`legos_envs.exact` evaluates policies for one round with two players, one die and up to 5 faces (6 works, slowly). With
+`wild=True` that game is OpenSpiel's `liars_dice`.
 
 ## Scripted players
 
-`scripted:careful` makes the bid that is most likely true given its own dice (the highest of equals), and calls when
-it is more likely that the last bid is false. `scripted:raiser` always bids one step higher; `scripted:caller` always
-calls. In 3,000 matches `careful` never lost to `random`; in a single round with one die each it wins 94.1 % (95 %
-interval 93.4 to 94.9). Returns of `random` and those of `raiser` against `caller` (11/36 of the calls are wrong) are
-exact.
+`scripted:careful` makes the bid that is most likely true given its own dice (the highest one on a tie), and calls when
+the last bid is more likely to be false. `scripted:raiser` always bids one step higher; `scripted:caller` always calls.
+In 3,000 matches `careful` never lost to `random`; in a single round with one die each it wins 94.1 % (95 % interval
+93.4 to 94.9). Returns of `random` and those of `raiser` against `caller` (11/36 of the calls are wrong) are exact.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -65,7 +64,7 @@ NashConv of uniformly random play in one round with one die each: 1.1042, 1.4364
 ## Source
 
 The match follows TextArena's and SPIRAL's `LiarsDice`, except that a larger quantity may come with a lower face, as
-is usual. The single round is that of Lanctot et al., "OpenSpiel", 2019, https://arxiv.org/abs/1908.09453.
+usual. The single round follows Lanctot et al., "OpenSpiel", 2019, https://arxiv.org/abs/1908.09453.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ from legos_envs.table import Forfeit, Rules, Seat, Table
 
 
 def likelihood(bid: str, own: Hand, total: int, faces: int, wild: bool) -> float:
-    """The probability that a bid is true, for one who sees only its own dice."""
+    """The probability that a bid is true, given only one's own dice."""
     quantity, face = read_bid(bid)
     matching = {face, faces} if wild else {face}
     missing, hidden = quantity - sum(die in matching for die in own), total - len(own)
@@ -91,7 +90,7 @@ def likelihood(bid: str, own: Hand, total: int, faces: int, wild: bool) -> float
 
 
 def careful(decision: Decision) -> str:
-    """Makes the bid that is most likely true, the highest of equals; calls when that is more likely to be right."""
+    """Makes the bid that is most likely true, the highest one on a tie; calls when that is more likely to be right."""
     lines = decision.messages[-1]["content"].split("\n")
     own = tuple([int(n) for n in lines[-3].partition("Your dice: ")[2].partition(".")[0].split()])
     total = int(lines[-3].rpartition("Dice in play: ")[2].rstrip("."))
@@ -99,7 +98,7 @@ def careful(decision: Decision) -> str:
     may_call = bids[0] == CALL
     if bids == [CALL]:
         return CALL
-    faces = read_bid(bids[-1])[1]  # the highest bid of all is of the highest face
+    faces = read_bid(bids[-1])[1]  # the highest bid of all names the highest face
     wild = "count as any face" in decision.messages[0]["content"]
     chances = {bid: likelihood(bid, own, total, faces, wild) for bid in bids[may_call:]}
     best = max(reversed(chances), key=chances.__getitem__)
@@ -111,7 +110,7 @@ def careful(decision: Decision) -> str:
 
 
 def caller(decision: Decision) -> str:
-    """Calls whatever is bid; begins with the lowest bid."""
+    """Calls any bid; begins with the lowest bid."""
     return (decision.legal_actions or (CALL,))[0]
 
 
@@ -125,21 +124,22 @@ def raiser(decision: Decision) -> str:
 
 
 class LiarsDice(GameEnv):
-    """Liar's dice for 2 to 15 players, until one has dice left, or for one round.
+    """Liar's dice for 2 to 15 players, until only one has dice left, or for one round.
 
     Args:
         num_players: 2 to 15.
-        dice: how many each player begins with, 1 to 10.
-        faces: of a die, 2 to 10.
-        wild: dice that show the highest face count as any face.
-        one_round: one round only, where bidder and caller get +1 and -1.
+        dice: initial dice of each player, 1 to 10.
+        faces: faces of a die, 2 to 10.
+        wild: whether dice that show the highest face count as any face.
+        one_round: whether to play a single round, whose winner and loser get +1 and -1.
     """
 
     name = "LiarsDice-v0"
+    replayable = True
     zero_sum = True
     hidden_information = True
     view_shows_moves = True
-    reset_options = {"dice": "the dice of the first round, a list for each player, such as [[1, 2], [6, 6]]"}
+    reset_options = {"dice": "the dice of the first round, one list per player, such as [[1, 2], [6, 6]]"}
     _hands: dict[str, Hand] = {}
     scripted_players = {"careful": careful, "caller": caller, "raiser": raiser}
 
@@ -157,8 +157,9 @@ class LiarsDice(GameEnv):
         self.faces = arguments.whole("faces", faces, 2, 10)
         self.wild = arguments.one_of("wild", wild, (False, True))
         self.one_round = arguments.one_of("one_round", one_round, (False, True))
+        self.replayable = bool(self.one_round)  # later rounds are rolled on the way
         self.game: LiarsDiceGame = LiarsDiceGame((self.dice,) * count, self.faces, self.wild)
-        # What asks for exact numbers looks at `num_rounds`: only a single, small round has them.
+        # Exact evaluation checks `num_rounds`: only a single, small round can be solved.
         self.num_rounds = 1 if one_round and self.game.size <= MAX_STATES else None
         self.seats = {f"player_{i}": Seat(f"player_{i}") for i in range(count)}
         totals = [count * self.dice] if one_round else range(2, count * self.dice + 1)
@@ -166,7 +167,7 @@ class LiarsDice(GameEnv):
         super().__init__(**kwargs)
 
     def numbers(self) -> Numbers:
-        """Own dice by face and dice in play as shares of those at first; 1 for every bid of the round so far."""
+        """Own dice by face and dice in play, as shares of the initial numbers; 1 for every bid of the round so far."""
         total = len(self.game.counts) * self.dice
         bids, faces = tuple(ladder(total, self.faces)), [str(face + 1) for face in range(self.faces)]
 
@@ -217,12 +218,12 @@ class LiarsDice(GameEnv):
         return tuple(returns)
 
     def _rank_reward(self, rank: int) -> float:
-        """What the player who goes out as number `rank`, from 0, gets."""
+        """The reward of the player eliminated at position `rank`, counted from 0."""
         steps = len(self.possible_agents) - 1
         return (2 * rank - steps) / steps
 
     def _shares(self, table: Table, forfeit: Forfeit, out: list[int]) -> dict[str, float]:
-        """Who is out keeps what its rank pays; the others still in share what is left to a sum of zero."""
+        """Players who are out keep the reward of their rank; the others still in share the rest, for a sum of zero."""
         places = [table.path + agent for agent in self.possible_agents]
         paid = {places[seat]: self._rank_reward(rank) for rank, seat in enumerate(out)}
         still_in = [place for place in places if place not in paid and place not in forfeit.agents]
@@ -232,7 +233,7 @@ class LiarsDice(GameEnv):
         return paid | dict.fromkeys(still_in, share)
 
     def _rounds(self, table: Table, out: list[int]) -> Rules[int]:
-        """Plays to the end and returns the number of rounds; puts seats into `out` in the order in which they go."""
+        """Plays to the end and returns the number of rounds; appends seats to `out` in order of elimination."""
         agents = self.possible_agents
         left = [self.dice] * len(agents)
         starter, number, (hands, _) = 0, 1, self.deal(table)
@@ -273,7 +274,7 @@ class LiarsDice(GameEnv):
         ok = isinstance(given, list | tuple) and len(given) == len(self.game.counts)
         if not ok or not all(isinstance(hand, list | tuple) and len(hand) == self.dice for hand in given):
             raise ValueError(
-                f"option dice must be {len(self.game.counts)} lists, one a player, of {self.dice} whole numbers "
+                f"option dice must be {len(self.game.counts)} lists, one per player, of {self.dice} whole numbers "
                 f"from 1 to {self.faces}; got {given!r}"
             )
         return tuple([tuple(sorted(arguments.whole("option dice", n, 1, self.faces) for n in hand)) for hand in given])

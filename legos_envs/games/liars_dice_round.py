@@ -1,4 +1,4 @@
-"""One round of liar's dice as a `Game`, and what its bids are."""
+"""One round of liar's dice as a `Game`, and its bids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from legos_envs.game import MAX_STATES, State
 
 CALL = "call"
 MOST_LISTED = 60
-"""Above so many bids a player is told the lowest and the highest, not all: 15 players with 5 dice each have 450."""
+"""With more bids than this, prompts show only the lowest and the highest: 15 players with 5 dice each have 450."""
 Hand = tuple[int, ...]
 Round = tuple[tuple[Hand, ...], tuple[str, ...]]
 """The sorted dice of every player, and the moves so far."""
@@ -21,14 +21,14 @@ Round = tuple[tuple[Hand, ...], tuple[str, ...]]
 
 @lru_cache(1024)
 def ladder(total: int, faces: int) -> dict[str, int]:
-    """Every bid with so many dice in play, lowest first, and its place: `1x1` is 0."""
+    """Every bid with `total` dice in play, lowest first, and its index: `1x1` is 0."""
     names = [f"{quantity}x{face}" for quantity in range(1, total + 1) for face in range(1, faces + 1)]
     return {name: place for place, name in enumerate(names)}
 
 
 @lru_cache(16384)
 def higher(total: int, faces: int, bid: str | None) -> tuple[str, ...]:
-    """The bids above one, or all."""
+    """The bids above `bid`; all bids for None."""
     return tuple(ladder(total, faces))[0 if bid is None else ladder(total, faces)[bid] + 1 :]
 
 
@@ -40,13 +40,13 @@ def read_bid(bid: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class LiarsDiceGame:
-    """One round: bidder and caller win or lose 1, the others 0. Players are numbered in the order of their turns.
+    """One round: the bidder and the caller win or lose 1, all others get 0. Players are numbered in turn order.
 
     Attributes:
-        counts: how many dice each player has.
-        faces: of a die.
-        wild: dice that show the highest face count as any.
-        seats: the numbers by which players are called; 0, 1, 2 ... when empty.
+        counts: dice of each player.
+        faces: faces of a die.
+        wild: whether dice that show the highest face count as any face.
+        seats: the numbers by which players are called; 0, 1, 2 ... if empty.
     """
 
     counts: tuple[int, ...] = (1, 1)

@@ -1,4 +1,4 @@
-"""A market of several players: who owns what, and which offers stand. And the talk that trading games put around it."""
+"""A market of several players (goods and standing offers), and the talk that trading games put around it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from legos_envs.text_env import TextEnv
 
 
 class Market:
-    """Goods and standing offers of several players. Goods only change hands; nobody ever has less than none.
+    """Goods and standing offers of several players. Goods only change hands; no quantity is ever negative.
 
-    A player has at most one standing offer, a new one replaces it. It stands until it is accepted, until everyone who
+    A player has at most one standing offer; a new one replaces it. It stands until it is accepted, until everyone who
     may accept it has denied it, or until its maker can no longer cover it.
 
     Args:
         kinds: names of the goods.
-        stock: by player, how many of each kind it owns, (players, kinds).
-        values: by player, what one unit of each kind is worth to it, (players, kinds).
+        stock: by player, units of each kind that it owns, (players, kinds).
+        values: by player, value of one unit of each kind to it, (players, kinds).
     """
 
     def __init__(self, kinds: Sequence[str], stock: Mapping[str, Counts], values: Mapping[str, Counts]):
@@ -35,19 +35,19 @@ class Market:
         self.trades = 0
 
     def worth(self, player: str) -> int:
-        """What a player's goods are worth to it now."""
+        """The current value of a player's goods to it."""
         return sum([count * value for count, value in zip(self.stock[player], self.values[player])])
 
     def change(self, player: str) -> int:
-        """By how much that has changed since the start."""
+        """How much a player's worth has changed since the start."""
         return self.worth(player) - self.start[player]
 
     def covers(self, player: str, goods: Counts) -> bool:
-        """Whether a player owns so much."""
+        """Whether a player owns at least these goods."""
         return all([have >= need for have, need in zip(self.stock[player], goods)])
 
     def open_to(self, player: str) -> list[str]:
-        """Whose offers a player may accept, in the order they were made."""
+        """The makers of the offers that a player may accept, in the order they were made."""
         return [maker for maker, (_, takers) in self.offers.items() if player in takers]
 
     def offer(self, maker: str, offer: Offer) -> None:
@@ -62,20 +62,20 @@ class Market:
         self.offers[maker] = offer, takers
 
     def check(self, maker: str, offer: Offer) -> None:
-        """Raises `InvalidMove` where `offer` would, and changes nothing."""
+        """Raises `InvalidMove` whenever `offer` would, but changes nothing."""
         if offer.to == maker:
             raise InvalidMove("an offer to yourself is none.")
         if not self.covers(maker, offer.give):
             raise InvalidMove(f"you offer {write_goods(offer.give, self.kinds)} but do not own that much.")
 
     def accept(self, taker: str, maker: str | None = None) -> tuple[str, Offer, list[str]]:
-        """Accepts an offer; `maker` may be left out when only one is open to the taker.
+        """Accepts an offer; `maker` may be omitted if only one is open to the taker.
 
         Returns:
             The maker, the offer, and the makers whose offers lapsed because they can no longer cover them.
 
         Raises:
-            InvalidMove: none or several are open to the taker, or one of the two cannot cover it.
+            InvalidMove: no offer or several are open to the taker, or one of the two players cannot cover it.
         """
         makers = self.open_to(taker)
         if maker is None and len(makers) > 1:
@@ -98,10 +98,11 @@ class Market:
         return maker, offer, lapsed
 
     def deny(self, taker: str, maker: str | None = None) -> list[str]:
-        """Turns down one offer, or all that are open to a player; returns whose. An offer nobody may accept is gone.
+        """Turns down one offer, or all open to a player; returns their makers. An offer nobody may accept any more is
+        gone.
 
         Raises:
-            InvalidMove: the maker named has no offer open to the player.
+            InvalidMove: the named maker has no offer open to the player.
         """
         makers = self.open_to(taker)
         if maker is not None and maker not in makers:
@@ -125,22 +126,22 @@ class TradingGame(TextEnv):
     hidden_information = True
     kinds: tuple[str, ...]
     answers_count = False
-    """Whether an offer stands for one answer only: whoever does not accept it has turned it down."""
+    """Whether an offer stands for one answer only: any answer but acceptance turns it down."""
     can_finish = True
     reset_options = {
-        "stock": "by player, how many units of each resource it owns, such as [[3, 0], [1, 4]]",
-        "values": "by player, what a unit of each resource is worth to it, in the same form",
+        "stock": "by player, units of each resource that it owns, such as [[3, 0], [1, 4]]",
+        "values": "by player, value of a unit of each resource to it, in the same form",
     }
 
     def open_market(
         self, table: Table, quantities: tuple[int, int], values: Sequence[tuple[int, int]], players: Sequence[str]
     ) -> Market:
-        """A market with the options' goods, else with goods and values drawn uniformly between bounds, both included.
+        """A market with the goods and values of the reset options, or else drawn uniformly between inclusive bounds.
 
         Args:
-            table: draws them, and has the options.
-            quantities: the least and the most units of a resource that a player gets.
-            values: by resource, the least and the most that a unit is worth.
+            table: provides the random generator and the options.
+            quantities: minimum and maximum units of a resource that a player gets.
+            values: by resource, minimum and maximum value of a unit.
             players: the agents who trade.
         """
         stock = self._given(table, "stock", len(players))
@@ -153,7 +154,7 @@ class TradingGame(TextEnv):
         return self._market
 
     def _given(self, table: Table, name: str, rows: int) -> list[Counts] | None:
-        """The reset option `name`: for each player one whole number a resource; None when it is not given."""
+        """The reset option `name`, one whole number per resource for each player; None if it is not given."""
         given = table.options.get(name)
         if given is None:
             return None
@@ -161,18 +162,18 @@ class TradingGame(TextEnv):
         rectangular = isinstance(given, list | tuple) and len(given) == rows
         if not rectangular or not all(isinstance(row, list | tuple) and len(row) == kinds for row in given):
             raise ValueError(
-                f"option {name} must be {rows} lists, one a player, of {kinds} whole numbers "
+                f"option {name} must be {rows} lists, one per player, of {kinds} whole numbers "
                 f"({', '.join(self.kinds)}); got {given!r}"
             )
         return [tuple([arguments.whole(f"option {name}", number, 0, 1000) for number in row]) for row in given]
 
     def private_texts(self, agent: str) -> list[str]:
-        """What only this agent may know in the running episode: what it owns, with what that is worth to it."""
+        """What only this agent may know in the running episode: its goods and their values to it."""
         market = self._market
         return [trading.write_stock(agent, market.stock[agent], market.values[agent], market.kinds)]
 
     def how_to_act(self, players: int) -> list[str]:
-        """Lines that say how actions are written."""
+        """Lines that explain how to write actions."""
         kinds, last = self.kinds, self.kinds[-1]
         more = f", 2 {kinds[1]}" if len(kinds) > 2 else ""
         gives = more.replace(",", " and")
@@ -197,7 +198,7 @@ class TradingGame(TextEnv):
             agent, self._position(market, agent, header), parse=lambda reply: self._act(market, agent, reply)
         )
         others = [player for player in market.players if player != agent]
-        if talk:  # with memory="state" nobody sees his own words unless he is told
+        if talk:  # with memory="state" players see their own words only if told
             table.tell(market.players if table.env.memory == "state" else others, f"{agent}: {talk}")
         for line in shared:
             table.tell(market.players, line)
@@ -224,7 +225,7 @@ class TradingGame(TextEnv):
         return "\n".join(lines)
 
     def _act(self, market: Market, agent: str, reply: str) -> tuple[str, Action | None, list[str]]:
-        """What a message says beside its action, the action, and lines about what it brought about."""
+        """The talk of a message, its action, and lines about the action's effects."""
         talk, text = trading.split_message(reply, self.action_format)
         action = None if text is None else trading.read_action(text, self.kinds, market.players)
         kind = None if action is None else action.kind
@@ -237,7 +238,7 @@ class TradingGame(TextEnv):
             return talk, action, lines + [f"The offer of {other} lapses." for other in lapsed]
         made = action.offer if action is not None else None
         if made is not None:
-            market.check(agent, made)  # before anything changes: an invalid move may be tried again
+            market.check(agent, made)  # before anything changes, since an invalid move may be retried
         denied = []
         if kind == "deny" or self.answers_count:
             denied = market.deny(agent, action.player if action is not None and kind == "deny" else None)

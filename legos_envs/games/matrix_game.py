@@ -1,17 +1,17 @@
-"""Matrix games: both players choose at once, and a table says what each of them gets. Rock-paper-scissors, matching
-pennies, the prisoner's dilemma, the stag hunt, or any table of your own; once, or over several rounds with the past
-told. Equilibria are computed.
+"""Matrix games: both players choose simultaneously, and a table gives the payoffs. Rock-paper-scissors, matching
+pennies, the prisoner's dilemma, the stag hunt, or your own table; once, or over several rounds with the history shown.
+Equilibria are computed.
 
 | | |
 |---|---|
 | seats | `player_0` (rows), `player_1` (columns) |
-| horizon | 1 turn each a round |
+| horizon | 1 turn per player and round |
 | sum of rewards | 0 for zero-sum tables, such as the default |
 
 ## What each seat is told
 
-What each of its moves pays against each move of the other. With several rounds, what both chose in the rounds before
-and what it got. Never the other's choice of the present round: both can act at the same time (`ready_agents`).
+The payoff of each of its moves against each move of the other. With several rounds, both choices and its own payoff in
+each earlier round. Never the other's choice in the current round: both can act at the same time (`ready_agents`).
 
 ## Actions
 
@@ -19,10 +19,11 @@ The names of the moves, such as `[rock]`.
 
 ## Rewards
 
-What the table says, after each round. Rock-paper-scissors: -1, 0 or +1. The prisoner's dilemma: 3 for both to
+The payoffs in the table, after each round. Rock-paper-scissors: -1, 0 or +1. The prisoner's dilemma: 3 for both to
 cooperate, 1 for both to defect, 5 and 0 when one defects.
 
-An invalid move costs 1; with `payoffs` of your own, what the safest move may cost in all rounds, where that is more.
+An invalid move costs 1 or, with your own `payoffs`, the most that the safest move can lose over all rounds if that is
+more.
 
 ## End
 
@@ -31,7 +32,7 @@ After `rounds` rounds.
 ## Scripted players
 
 `optimal` plays the equilibrium with the largest sum of payoffs, the same in every round; `scripted:tit_for_tat` repeats
-what the other did last and begins with the first move of the table; `scripted:first` and `scripted:last` always make
+the opponent's last move and begins with the first move of the table; `scripted:first` and `scripted:last` always make
 the same move. All returns are exact.
 
 | players | expected return | arguments | floor |
@@ -94,9 +95,9 @@ class MatrixGameRules:
     """A bimatrix game as a `Game`: player 0 moves first, player 1 moves without seeing it; returns add over the rounds.
 
     Attributes:
-        payoffs: what players 0 and 1 get, each (rows, columns) indexed by the moves of player 0 and of player 1.
+        payoffs: payoffs of players 0 and 1, each (rows, columns) indexed by the moves of player 0 and of player 1.
         actions: the names of the moves of player 0 (rows) and of player 1 (columns).
-        rounds: how often it is played; after each round both are told both moves.
+        rounds: number of rounds; after each, both players are told both moves.
     """
 
     payoffs: tuple[tuple[tuple[float, ...], ...], tuple[tuple[float, ...], ...]]
@@ -121,7 +122,7 @@ class MatrixGameRules:
         return (*state, move)
 
     def pays(self, first: str, second: str) -> tuple[float, float]:
-        """What one round pays to players 0 and 1."""
+        """The payoffs of one round to players 0 and 1."""
         i, j = self.actions[0].index(first), self.actions[1].index(second)
         return self.payoffs[0][i][j], self.payoffs[1][i][j]
 
@@ -147,11 +148,11 @@ class MatrixGameRules:
         return "\n".join([f"You and another player choose at the same time.{often} Your move pays you:", *lines])
 
     def question(self, number: int) -> str:
-        """What is asked in round `number`, counted from 0."""
+        """The question in round `number`, counted from 0."""
         return "Choose." if self.rounds == 1 else f"Round {number + 1} of {self.rounds}. Choose."
 
     def history(self, number: int, first: str, second: str, player: int) -> str:
-        """What a player is told of a round that was played."""
+        """A finished round, as told to a player."""
         own, other = (first, second) if player == 0 else (second, first)
         return f"Round {number + 1}: you {own}, other {other}, you get {self.pays(first, second)[player]:g}."
 
@@ -163,32 +164,32 @@ class MatrixGameRules:
 
     @cached_property
     def equilibrium(self) -> tuple[dict[str, float], dict[str, float]]:
-        """The Nash equilibrium of one round with the largest sum of payoffs, among those of support enumeration."""
+        """The one-round Nash equilibrium with the largest sum of payoffs, among those found by support enumeration."""
         mixed = best_equilibrium(*map(np.array, self.payoffs))
         row, column = (dict(zip(names, map(float, p))) for names, p in zip(self.actions, mixed))
         return row, column
 
     def nash(self, infoset: InfoSet) -> dict[str, float]:
-        """An equilibrium of the whole game: the same equilibrium of one round, in every round."""
+        """An equilibrium of the whole game: the one-round equilibrium in every round."""
         return self.equilibrium[infoset.player]
 
 
 def tit_for_tat(decision: Decision) -> str:
-    """Repeats the other's last move; begins, and goes on where the moves have other names, with its first move."""
+    """Repeats the other's last move; makes its first move at the start, and if the players' moves have other names."""
     names = [parsing.bracketed(action) or parsing.boxed(action) or action for action in decision.legal_actions or ()]
     last = decision.messages[-1]["content"].rpartition(", other ")[2].partition(",")[0]
     return last if last in names else names[0]
 
 
 class MatrixGame(GameEnv):
-    """A matrix game for two who choose at once.
+    """A matrix game for two players who choose simultaneously.
 
     Args:
         game: `"rps"` (the default), `"biased_rps"`, `"matching_pennies"`, `"prisoners_dilemma"` or `"stag_hunt"`.
-        payoffs: instead of a name: one matrix (zero-sum, what `player_0` gets) or two (what each gets), with rows for
-            the moves of `player_0`, up to 26 by 26.
-        actions: names of the moves: one list for both players, or a list for each; `a, b, c ...` by default.
-        rounds: how often it is played, 1 to 100; the return is the sum, and players are told what was played.
+        payoffs: instead of a name: one matrix (zero-sum, payoffs of `player_0`) or two (payoffs of each player), with
+            rows for the moves of `player_0`, up to 26 by 26.
+        actions: names of the moves: one list for both players, or one for each; `a, b, c ...` by default.
+        rounds: number of rounds, 1 to 100; the return is the sum, and players are told what was played.
 
     Raises:
         ValueError: an unknown name, matrices of unequal or ragged shape, names that do not fit them.
@@ -220,8 +221,8 @@ class MatrixGame(GameEnv):
         self.game: MatrixGameRules = MatrixGameRules(
             tables, _actions(actions, len(tables[0]), len(tables[0][0])), rounds
         )
-        self.zero_sum = self.game.zero_sum  # type: ignore[misc]  # a class constant elsewhere, the matrix's affair here
-        # Where the moves of all rounds may cost more than 1, whatever they are, an invalid one is no cheaper.
+        self.zero_sum = self.game.zero_sum  # type: ignore[misc]  # elsewhere a class constant
+        # If even the safest moves of all rounds may cost more than 1, an invalid one must not be cheaper.
         worst = min(float(np.array(tables[0]).min(axis=1).max()), float(np.array(tables[1]).min(axis=0).max()))
         if payoffs_given and worst * rounds < -1:
             self.default_invalid_reward = worst * rounds  # type: ignore[misc]
@@ -229,7 +230,7 @@ class MatrixGame(GameEnv):
         super().__init__(**kwargs)
 
     def numbers(self) -> Numbers:
-        """What share of the rounds is over, and both players' last moves one-hot, whose own first."""
+        """The share of rounds played, and both players' last moves, one-hot, own first."""
         moves = tuple(dict.fromkeys(move for names in self.game.actions for move in names))
 
         def read(text: str) -> list[float]:
@@ -284,7 +285,7 @@ def _actions(given: Sequence[Any] | None, rows: int, columns: int) -> tuple[tupl
     )
     if not ok:
         raise ValueError(
-            f"actions must be {rows} different words for player_0 and {columns} for player_1 "
-            f"(one list when they are the same); got {given!r}"
+            f"actions must be {rows} distinct words for player_0 and {columns} for player_1 "
+            f"(one list if they are the same); got {given!r}"
         )
     return both[0], both[1]

@@ -1,73 +1,75 @@
-"""Players trade goods that each of them values differently, and talk while they do. What one player wants least may
-be what another wants most, so good talk makes everybody richer, and greed leaves value on the table. How much is left
-is computed.
+"""Players trade goods that each of them values differently, and talk while they do. One player's cheapest goods may be
+another's dearest, so good talk makes everybody richer, and greed leaves value on the table. The environment computes
+how much is left.
 
 | | |
 |---|---|
 | seats | `player_0`, `player_1`, ... |
-| horizon | `rounds` turns a player: 10 turns by default |
+| horizon | `rounds` turns per player: 10 turns by default |
 | sum of rewards | general; 0 with `outcome="win_lose"` |
 | sample action | `"I need Sheep. [Offer: 1 Wheat -> 1 Sheep]"` |
 
-Every player gets some units of each resource, and values a unit of it by a whole number that is drawn for this player
-alone. In each round every player speaks once. A player has at most one standing offer, and a new one replaces it. It
-stands until it is accepted, until everyone who may accept it has denied it, or until its maker no longer owns what it
-gives. Goods only change hands.
+Every player gets some units of each resource and a private value per unit, a whole number drawn for this player alone.
+Every player speaks once per round. A player has at most one standing offer; a new one replaces it. An offer stands
+until it is accepted, until everyone who may accept it has denied it, or until its maker no longer owns the goods. Goods
+only change hands.
 
 ## What each seat is told
 
-The rules; each turn what it owns, what a unit is worth to it, its gain so far, what the others said (each on one
-line, at most 1000 characters), what was traded, the offers it may accept and its own standing offer. Never the goods
-or values of others.
+The rules. Each turn: its goods, the value of a unit to it, its gain so far, what the others said (one line each, at
+most 1000 characters), the trades, the offers it may accept and its own standing offer. Never the goods or values of
+others.
 
 ## Actions
 
 A message, with at most one action (the last one counts):
 
 - `[Offer: 3 Sheep, 2 Ore -> 5 Brick]`: gives 3 Sheep and 2 Ore for 5 Brick, to whoever accepts first.
-- `[Offer player_1: 3 Sheep -> 5 Brick]`: to `player_1` only; all others hear of it.
-- `[Accept]`, or `[Accept player_1]` where several offers are open: invalid without an offer, or without the goods.
-- `[Deny]` turns down all open offers, `[Deny player_1]` that of one player.
-- `[Done]`: no more. When all players have said so one after the other, the game ends.
+- `[Offer player_1: 3 Sheep -> 5 Brick]`: to `player_1` only; all others see it.
+- `[Accept]`, or `[Accept player_1]` if several offers are open: invalid without an offer, or without the goods.
+- `[Deny]` turns down all open offers, `[Deny player_1]` only that player's.
+- `[Done]`: no more trades. The game ends when all players say so in turn.
 
 A message without an action is talk.
 
 ## Rewards
 
-The gain: what one's goods are worth to oneself at the end, minus that at the start, divided by that at the start. It
-is at least -1, 0 without a trade, and has no upper bound. With `outcome="win_lose"`, players are ranked by it from +1
-to -1, evenly spaced; equal gains share.
+The gain: the value of one's goods to oneself at the end, minus their value at the start, divided by their value at the
+start. It is at least -1, 0 without a trade, and unbounded above. With `outcome="win_lose"`, rewards go by rank in gain,
+evenly spaced from +1 to -1; ties share.
 
-With `weights` the reward is a weighted sum, in which all players share the last two parts; without, the gain alone:
+With `weights`, the reward is a weighted sum of these parts, the last two of which are common to all players; by default
+it is the gain alone:
 
-| part | what it is |
+| part | meaning |
 |---|---|
 | `gain` | the player's own gain, as above |
 | `efficiency` | `welfare` as a share of `welfare` + `pareto_gap`: 1 at a Pareto optimum, 0 while nobody has gained |
 | `fairness` | the smallest gain of all players |
 
-An invalid move costs 1, or the weights of `gain` and `fairness` together where that is more: no trade costs more.
+An invalid move costs 1, or the weights of `gain` and `fairness` together if that is more: no trade costs more.
 
 ## End
 
-After exactly `rounds` rounds, or when all are `[Done]`. At the turn limit `max_turns` it is settled the same way.
+After exactly `rounds` rounds, or when all are `[Done]`. At the turn limit `max_turns` the game is settled the same way.
 Infos: `gain` of each seat (not divided), `trades`, and
 
 - `welfare`: the sum of the gains as the rewards count them;
-- `pareto_gap`: by how much `welfare` could still rise without making anyone worse off;
+- `pareto_gap`: how much `welfare` could still rise without making anyone worse off;
 - `pareto_optimal`: whether that is 0;
-- `pareto_method`: `"enumeration"` of all allocations of whole units, where there are at most 20,000 (two players,
-  three kinds and 12 units of each have 2,197), so both numbers are exact; else `"linear_program"`, where units may be
-  divided: the gap is an upper bound then, 0 only at an optimum, and `pareto_optimal` is about divisible goods.
-  Without scipy (`pip install "legos-selfplay[tasks]"`) all three are None there, and so is `efficiency`;
-- `efficiency` and `fairness`, as above, whatever the weights.
+- `pareto_method`: `"enumeration"` of all allocations of whole units if there are at most 20,000 (two players, three
+  kinds and 12 units of each have 2,197), so that both numbers are exact; otherwise `"linear_program"`, which may divide
+  units: the gap is then an upper bound, 0 only at an optimum, and `pareto_optimal` refers to divisible goods. Without
+  scipy (`pip install "legos-selfplay[tasks]"`) these three and `efficiency` are then None;
+- `efficiency` and `fairness`, as above, regardless of the weights.
 
 ## Scripted players
 
-`scripted:trader` accepts what gains and offers one for one, in turn all swaps that it gains by: it never loses, and a
-pair of them reaches a welfare of 0.28 and leaves a gap of 0.22. `scripted:greedy` wants three for one: it gets more
-from `random` (+0.37), yet a pair reaches 0.08 and leaves 0.46. `random` offers a few units and accepts two fifths of
-what it is offered. Over 6,000 episodes the 95 % intervals are +-0.006 or less (`win_lose`: +-0.023 over 4,000).
+`scripted:trader` accepts any offer with a gain and offers one for one, cycling through all profitable swaps: it never
+loses, and a pair of them reaches a welfare of 0.28 and leaves a gap of 0.22. `scripted:greedy` asks for three for one:
+it gets more from `random` (+0.37), but a pair reaches only 0.08 and leaves 0.46. `random` offers a few units and
+accepts two fifths of all offers. Over 6,000 episodes the 95 % intervals are +-0.006 or less (`win_lose`: +-0.023 over
+4,000).
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -77,12 +79,12 @@ what it is offered. Over 6,000 episodes the 95 % intervals are +-0.006 or less (
 | `player_0=scripted:trader player_1=random` | `player_0 +0.66, player_1 -0.66` | `outcome="win_lose"` |
 
 With efficiency alone, `weights={"gain": 0, "efficiency": 1}`, a pair of `trader` gets 0.49 each and a pair of `random`
-0.23; with fairness alone 0.09 and -0.15 (3,000 and 1,000 episodes, +-0.02 or less).
+0.23; with fairness alone, 0.09 and -0.15 (3,000 and 1,000 episodes, +-0.02 or less).
 
 ## Source
 
-Trading with private values after SPIRAL's and TextArena's negotiation games, https://arxiv.org/abs/2506.24119, made
-general-sum and for several players. TextArena's own `Negotiation` is not registered and cannot be made.
+Trading with private values after SPIRAL's and TextArena's negotiation games, https://arxiv.org/abs/2506.24119, extended
+to general sums and several players. TextArena's own `Negotiation` is not registered and cannot be created.
 """
 
 from __future__ import annotations
@@ -104,34 +106,34 @@ PARTS = {
     "efficiency": "the share of what all together could gain that was gained, 0 to 1",
     "fairness": "the smallest gain of all players",
 }
-"""The parts of the reward, as players are told."""
+"""The parts of the reward, as described to players."""
 MOST_PLAYERS = 8
 
 
 def rank_rewards(scores: Sequence[float]) -> list[float]:
-    """From +1 for the highest score to -1 for the lowest, evenly spaced; equal scores share. The sum is zero."""
+    """From +1 for the highest score to -1 for the lowest, evenly spaced; ties share. The sum is zero."""
     steps = len(scores) - 1
     beaten = [sum(other < score for other in scores) - sum(other > score for other in scores) for score in scores]
     return [number / steps for number in beaten]
 
 
 class Negotiation(TradingGame):
-    """Trade with talk for 2 to 8 players with private values.
+    """Trading with talk for 2 to 8 players with private values.
 
     Args:
         num_players: 2 to 8.
-        resources: how many kinds of goods, 2 to 8, or a list of their names.
-        rounds: in each round every player has one turn.
-        quantities: the least and the most units of a resource that a player gets, drawn uniformly.
-        values: the least and the most that a unit is worth to a player, drawn uniformly.
-        outcome: `"gain"`: the reward is the gain as a share of what the goods were worth at the start; `"win_lose"`:
-            players are ranked by that share, from +1 to -1.
-        weights: of the reward's parts: `{"gain": 1, "efficiency": 0, "fairness": 0}`, or some of these; with outcome
-            `"gain"`.
+        resources: number of kinds of goods, 2 to 8, or a list of their names.
+        rounds: number of rounds, in each of which every player has one turn.
+        quantities: minimum and maximum units of a resource that a player gets, drawn uniformly.
+        values: minimum and maximum value of a unit to a player, drawn uniformly.
+        outcome: `"gain"` rewards the gain as a share of the initial value of the goods; `"win_lose"` ranks players by
+            that share, from +1 to -1.
+        weights: weights of the reward's parts, `{"gain": 1, "efficiency": 0, "fairness": 0}` by default; any of them
+            may be left out. Only for outcome `"gain"`.
 
     Raises:
-        ValueError: an argument is out of its range, or an option leaves a player without anything of worth.
-        ImportError: efficiency is to be paid in a market so large that it takes scipy, which is missing.
+        ValueError: an argument is out of range, or an option leaves a player with nothing of value.
+        ImportError: the reward includes efficiency and the market is so large that this takes scipy, which is missing.
     """
 
     name = "Negotiation-v0"
@@ -167,7 +169,7 @@ class Negotiation(TradingGame):
         market = self.open_market(table, self.quantities, [self.worth] * len(self.kinds), players)
         worthless = [player for player in players if not market.start[player]]
         if worthless:
-            raise ValueError(f"options stock and values leave {worthless[0]} without anything of worth")
+            raise ValueError(f"options stock and values leave {worthless[0]} with nothing of value")
         for player in players:
             table.tell(player, self._rules[player])
         try:
@@ -196,7 +198,7 @@ class Negotiation(TradingGame):
         )
         efficiency = None if verdict is None else _efficiency(welfare, verdict.gap)
         if efficiency is None and self.weights["efficiency"]:
-            raise ImportError(f"paying efficiency in so large a market needs scipy: {arguments.install('tasks')}")
+            raise ImportError(f"rewarding efficiency in a market this large needs scipy: {arguments.install('tasks')}")
         common = self.weights["efficiency"] * (efficiency or 0.0) + self.weights["fairness"] * fairness
         own = shares if self.outcome == "gain" else rank_rewards(shares)
         returns = {player: self.weights["gain"] * value + common for player, value in zip(market.players, own)}
@@ -215,7 +217,7 @@ class Negotiation(TradingGame):
 
     @cached_property
     def _rules(self) -> dict[str, str]:
-        """What each player is told at the start."""
+        """The opening message to each player."""
         share = "(worth at the end - worth at the start) / worth at the start"
         if self.outcome == "win_lose":
             aim = f"Players are ranked by {share}; worth counts all of a player's goods, by its own values."
@@ -250,13 +252,13 @@ def _weights(given: Mapping[str, float] | None, outcome: str) -> dict[str, float
 
 
 def _efficiency(welfare: float, gap: float) -> float:
-    """What was gained of all that could be, 0 to 1."""
+    """The share of the possible gain that was realised, 0 to 1."""
     gained = max(0.0, welfare)
     return gained / (gained + gap) if gained + gap else float(welfare >= 0)
 
 
 def _bounds(name: str, given: Any) -> tuple[int, int]:
     if not isinstance(given, list | tuple) or len(given) != 2:
-        raise ValueError(f"{name} must be two whole numbers, the least and the most; got {given!r}")
+        raise ValueError(f"{name} must be two whole numbers, minimum and maximum; got {given!r}")
     least = arguments.whole(name, given[0], 1, 1000)
     return least, arguments.whole(name, given[1], least, 1000)

@@ -1,6 +1,6 @@
-"""Nim: players take objects from a heap in turn, and who takes the last one wins. By default there is one heap of 5 to
-12 objects, drawn uniformly, and a move takes 1, 2 or 3: multiples of four are lost for the player to move. Several
-heaps, other limits and the misere rule are arguments.
+"""Nim: players take turns removing objects from a heap, and whoever takes the last one wins. By default there is one
+heap of 5 to 12 objects, drawn uniformly, and a move takes 1, 2 or 3: multiples of four are lost for the player to move.
+Several heaps, other limits and the misere rule are arguments.
 
 | | |
 |---|---|
@@ -10,7 +10,7 @@ heaps, other limits and the misere rule are arguments.
 
 ## What each seat is told
 
-The rules and what is left in each heap. Nothing is hidden.
+The rules and the size of each heap. Nothing is hidden.
 
 ## Actions
 
@@ -18,7 +18,7 @@ One heap: how many to take, such as `[2]`. Several heaps: heap and number, such 
 
 ## Rewards
 
-+1 to the winner, -1 to the loser: the winner takes the last object, or leaves it to the other with `misere=True`.
++1 to the winner, -1 to the loser: the winner takes the last object or, with `misere=True`, leaves it to the opponent.
 
 ## End
 
@@ -26,8 +26,8 @@ When nothing is left.
 
 ## Scripted players
 
-`optimal` makes a winning move where there is one and any move where there is none; `scripted:first` takes 1;
-`scripted:last` takes as many as it may (with one heap). All returns are exact.
+`optimal` makes a winning move if there is one, and any move otherwise; `scripted:first` takes 1; `scripted:last` takes
+as many as allowed (with one heap). All returns are exact.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -56,7 +56,7 @@ from legos_envs.table import Seat, Table
 HEAP_NAMES = "ABCDEFGH"
 LARGEST = 100
 Heaps = tuple[tuple[int, ...], int]
-"""What is left in each heap, and the player to move."""
+"""The size of each heap, and the player to move."""
 
 
 @dataclass(frozen=True)
@@ -111,18 +111,19 @@ class Nim(GameEnv):
 
     Args:
         heaps: fixed sizes, such as `(3, 4, 5)` or `9`: at most 8 heaps of 1 to 100 objects; None draws one heap.
-        heap_range: the smallest and the largest size of the drawn heap.
-        max_take: the most that a move may take; None for no limit.
-        misere: who takes the last object loses.
+        heap_range: smallest and largest size of the drawn heap.
+        max_take: maximum number of objects per move; None for no limit.
+        misere: whether taking the last object loses.
 
     Raises:
         ValueError: a size or limit is out of its range; at `reset`, the option `heap` is.
     """
 
     name = "Nim-v0"
+    replayable = True
     zero_sum = True
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
-    reset_options = {"heap": "the size to begin with, such as 9; a list of sizes with several heaps"}
+    reset_options = {"heap": "initial size, such as 9; a list of sizes for several heaps"}
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class Nim(GameEnv):
         super().__init__(**kwargs)
 
     def numbers(self) -> Numbers:
-        """The size of each heap, one-hot from 1 to the largest that it can have."""
+        """The size of each heap, one-hot from 1 to its largest possible size."""
         moves = dict.fromkeys(move for _, state in self.game.initial() for move in self.game.legal(state))
         sizes = [[str(size + 1) for size in range(most)] for most in self.most]
 

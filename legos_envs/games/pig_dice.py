@@ -1,5 +1,5 @@
 """Pig: roll a die for points as often as you dare. A 1 loses the points of the turn; holding banks them. It is the
-simplest game of risk: perfect play is known for every position, and it is not the play with the most points a turn.
+simplest game of risk: perfect play is known for every position, and it does not maximise the points per turn.
 
 | | |
 |---|---|
@@ -8,13 +8,14 @@ simplest game of risk: perfect play is known for every position, and it is not t
 | sum of rewards | 0 |
 
 A player's turn begins with a roll. 2 to 6 adds to the turn total, and the player rolls again or holds; a 1 ends the
-turn with nothing. Holding adds the turn total to the score. A turn that brings score and total to the goal wins at
-once, as there is nothing left to decide. After `max_rounds` rounds, which good play never sees, the higher score wins.
+turn with nothing. Holding adds the turn total to the score. A turn in which score plus total reach the goal wins at
+once, as there is nothing left to decide. After `max_rounds` rounds, which good play never reaches, the higher score
+wins.
 
 ## What each seat is told
 
-The rules, the round, its last roll, its turn total, both scores and the goal. Nothing is hidden, and nobody knows the
-dice to come.
+The rules, the round, its last roll, its turn total, both scores and the goal. Nothing is hidden, but nobody knows
+future rolls.
 
 ## Actions
 
@@ -22,7 +23,7 @@ dice to come.
 
 ## Rewards
 
-+1 to the winner, -1 to the loser, 0 to both for level scores after the last round. The final info of a player has its
++1 to the winner, -1 to the loser, 0 to both if the scores are level after the last round. A player's final info has its
 `score`.
 
 ## End
@@ -31,14 +32,14 @@ When a player reaches the goal, or after `max_rounds` rounds.
 
 ## Arguments
 
-The literature and TextArena play to 100, which takes about 65 turns of good play and so the more tokens; to 30 it is
-best to roll always, and there is nothing to learn; at 50 perfect play wins 61 % of games against `hold_at_20` when it
-begins.
+The literature and TextArena play to 100, which takes about 65 turns of good play and correspondingly more tokens. To 30
+it is best to always roll, so there is nothing to learn. To 50, perfect play wins 61 % of games against `hold_at_20`
+when it begins.
 
 ## Scripted players
 
-`optimal` maximises the probability of winning (value iteration; 0.2 s once for a goal of 50, 2 s for 100);
-`scripted:hold_at_20` holds with 20 points or more, which maximises the points of a turn; `scripted:first` always rolls;
+`optimal` maximises the probability of winning (by value iteration, once: 0.2 s for a goal of 50, 2 s for 100);
+`scripted:hold_at_20` holds at 20 points or more, which maximises the points per turn; `scripted:first` always rolls;
 `scripted:last` always holds. All returns are exact, by dynamic programming.
 
 | players | expected return | arguments | floor |
@@ -72,17 +73,17 @@ MOVES = ("roll", "hold")
 
 
 def shown(decision: Decision) -> dict[str, int]:
-    """The numbers that the last position shown to a player has, by their names."""
+    """The numbers in the last position shown to a player, by name."""
     for message in reversed(decision.messages):
         position = message["content"].rpartition("Turn total: ")
         if position[1]:
             facts = f"Turn total: {position[2]}".partition("\n")[0].rstrip(".").split(". ")
             return {name: int(number) for name, number in (fact.split(": ") for fact in facts)}
-    raise LookupError(f"{decision.agent!r} is shown no position of Pig: {decision.messages!r}")
+    raise LookupError(f"{decision.agent!r} has seen no position of Pig: {decision.messages!r}")
 
 
 def hold_at_20(decision: Decision) -> str:
-    """Holds with 20 points or more: where a roll loses as much as it brings, on average."""
+    """Holds at 20 points or more, where a roll loses as much as it gains on average."""
     return "hold" if shown(decision)["Turn total"] >= 20 else "roll"
 
 
@@ -94,11 +95,11 @@ def optimal(decision: Decision) -> str:
 
 
 class PigDice(TextEnv):
-    """Pig for two: roll for more points or hold what the turn has brought; a 1 loses it. The first at the goal wins.
+    """Pig for two: roll for more points or hold those of the turn; a 1 loses them. The first to reach the goal wins.
 
     Args:
-        goal: the points that win, 10 to 100.
-        max_rounds: turns of each player, after which the higher score wins; as many as `goal` by default.
+        goal: points needed to win, 10 to 100.
+        max_rounds: turns per player, after which the higher score wins; equal to `goal` by default.
 
     Raises:
         ValueError: an argument is out of its range; at `reset`, the option `scores` is not two scores below the goal.
@@ -108,7 +109,7 @@ class PigDice(TextEnv):
     zero_sum = True
     default_memory = "state"
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
-    reset_options = {"scores": "the scores of player 0 and player 1 to begin with, such as [30, 42]"}
+    reset_options = {"scores": "initial scores of player 0 and player 1, such as [30, 42]"}
     scripted_players = {"hold_at_20": hold_at_20, "optimal": optimal}
 
     def __init__(self, goal: int = 50, max_rounds: int | None = None, **kwargs: Any):

@@ -1,8 +1,8 @@
 """Pig, solved by dynamic programming (Neller and Presser, 2004), in numpy.
 
-Arrays over positions are (total, own, other): the points of the present turn, the mover's score and the other's. Values
-are what the mover gets: 1 for a win, -1 for a loss. As in `PigDice-v0` the first roll of a turn is forced, and a turn
-that brings score and total to the goal wins at once; neither changes the value of perfect play.
+Arrays over positions are indexed (total, own, other): the points of the current turn, the mover's score and the
+opponent's. Values are the mover's: 1 for a win, -1 for a loss. As in `PigDice-v0`, the first roll of a turn is forced,
+and a turn whose score plus total reaches the goal wins at once; neither changes the value of perfect play.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ CHANGE = 1e-10
 
 
 class PigSolution(NamedTuple):
-    """Perfect play without a limit of rounds.
+    """Perfect play without a round limit.
 
-    `values` is (own, other): what the mover gets before it has rolled. `hold` is (total, own, other), bool: whether it
-    holds after the roll that made the total.
+    `values` is (own, other): the mover's value before its first roll. `hold` is (total, own, other), bool: whether it
+    holds after the roll that led to the total.
     """
 
     values: np.ndarray
@@ -27,22 +27,22 @@ class PigSolution(NamedTuple):
 
 
 def turn(after: np.ndarray, hold: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """One turn, backwards.
+    """One step of backward induction over a whole turn.
 
     Args:
-        after: (other, own) what the other gets when its turn begins.
+        after: (other, own) value to the opponent when its turn begins.
         hold: (total, own, other) the mover's probability of holding; None for the best choice.
 
     Returns:
-        (own, other) what the mover gets when its turn begins, and `hold`.
+        (own, other) value to the mover when its turn begins, and `hold`.
     """
     goal = len(after)
     passed = -after.T
     chosen = np.zeros((goal, goal, goal), bool) if hold is None else hold
     worth = np.ones((goal + 8, goal, goal))  # by total; 1 wherever own + total reaches the goal
-    ahead = np.full((goal, goal), 5.0)  # the sum of worth over the totals that a roll of 2 to 6 makes
+    ahead = np.full((goal, goal), 5.0)  # the sum of worth over the totals after a roll of 2 to 6
     for total in range(goal - 1, 0, -1):
-        short = goal - total  # the scores that do not reach the goal with this total
+        short = goal - total  # how many scores do not reach the goal with this total
         ahead += worth[total + 2] - worth[total + 7]
         rolled = (passed[:short] + ahead[:short]) / 6
         held = passed[total:]
@@ -56,7 +56,7 @@ def turn(after: np.ndarray, hold: np.ndarray | None = None) -> tuple[np.ndarray,
 
 @lru_cache(8)
 def solve(goal: int) -> PigSolution:
-    """Perfect play to a goal, by value iteration over turns. Kept per goal: do not mutate."""
+    """Perfect play to a goal, by value iteration over turns. Cached per goal: do not mutate."""
     values = np.zeros((goal, goal))
     while True:
         better, hold = turn(values)

@@ -1,5 +1,5 @@
-"""Two players own five kinds of goods, value them differently and trade in words; who has gained more at the end
-wins. The rules are those of SPIRAL's and TextArena's `SimpleNegotiation`, with their mistakes put right.
+"""Two players own five kinds of goods, value them differently and trade by talking; whoever has gained more at the end
+wins. The rules are those of SPIRAL's and TextArena's `SimpleNegotiation`, with their mistakes fixed.
 
 | | |
 |---|---|
@@ -9,41 +9,41 @@ wins. The rules are those of SPIRAL's and TextArena's `SimpleNegotiation`, with 
 | sample action | `"I need Ore. [Offer: 1 Wood -> 1 Ore]"` |
 
 Each player gets 5 to 25 units of Wheat, Wood, Sheep, Brick and Ore. A unit is worth 5, 10, 15, 25 or 40 to a player,
-each moved by up to a fifth at random, and never outside of 5 to 40. An offer stands for one answer: if the other does
-not accept it at once, it is gone.
+each varied at random by up to a fifth but never outside 5 to 40. An offer stands for one answer: if the other player
+does not accept it at once, it is gone.
 
 ## What each seat is told
 
-The rules; each turn what it owns, what a unit is worth to it, its gain so far, what the other said (on one line, at
-most 1000 characters) and the offer it may accept. Never the other's goods or values.
+The rules. Each turn: its goods, the value of a unit to it, its gain so far, what the other said (one line, at most 1000
+characters) and the offer it may accept. Never the other's goods or values.
 
 ## Actions
 
 A message, with at most one action (the last one counts):
 
 - `[Offer: 3 Sheep, 2 Ore -> 5 Brick]`: gives 3 Sheep and 2 Ore for 5 Brick. Any offer within one's means is legal.
-- `[Accept]`: takes the other's offer; invalid where there is none or one cannot cover it.
-- `[Deny]`: turns it down, as any other message does. A message without an action is talk.
+- `[Accept]`: takes the other's offer; invalid if there is none or one cannot cover it.
+- `[Deny]`: turns it down, as does any other message. A message without an action is talk.
 
 ## Rewards
 
-+1 for the larger gain in the worth of one's own goods by one's own values, -1 for the smaller, 0 when they are equal.
++1 for the larger gain in the value of one's own goods at one's own values, -1 for the smaller, 0 for a tie.
 
 ## End
 
 After exactly `turns` turns (infos: `gain` of each seat, `trades`, `winner`, None for a draw). At the turn limit
-`max_turns` it is settled the same way.
+`max_turns` the game is settled the same way.
 
 ## Arguments
 
-`preset="spiral"` treats invalid moves as that paper does.
+`preset="spiral"` handles invalid moves as in that paper.
 
 ## Scripted players
 
-`scripted:shrewd` offers one unit of its cheapest goods for one of its dearest, and accepts what gains more for itself
-than, by the base values, for the other; `scripted:trusting` accepts every offer and makes none; `random` offers a few
-units and accepts two fifths of what it is offered. Against `random`, `shrewd` gets +0.985 (4,000 episodes from each
-seat, 95 % interval +-0.003).
+`scripted:shrewd` offers one unit of its cheapest goods for one of its dearest, and accepts an offer that gains more for
+itself than, at the base values, for the other player; `scripted:trusting` accepts every offer and makes none; `random`
+offers a few units and accepts two fifths of all offers. Against `random`, `shrewd` gets +0.985 (4,000 episodes from
+each seat, 95 % interval +-0.003).
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -55,8 +55,8 @@ seat, 95 % interval +-0.003).
 ## Source
 
 Liu et al., "SPIRAL", 2025, https://arxiv.org/abs/2506.24119; TextArena, https://github.com/LeonGuertler/TextArena.
-Unlike there, every offer within one's means is legal, nobody can accept an offer of their own, `[Deny]` clears the
-offer, and the game has the number of turns it says.
+Unlike the originals, every offer within one's means is legal, nobody can accept their own offer, `[Deny]` clears the
+offer, and the game has the announced number of turns.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ QUANTITIES = (5, 25)
 
 
 def value_bounds(base: int) -> tuple[int, int]:
-    """Between what private values are drawn: a fifth around the base value, and never outside of 5 to 40."""
+    """The bounds of private values: within a fifth of the base value, and never outside 5 to 40."""
     return max(base - base // 5, 5), min(base + base // 5, 40)
 
 
 def shrewd(decision: Decision) -> str:
-    """Accepts what gains more for itself than, by the base values, for the other; else offers cheap for dear."""
+    """Accepts an offer that gains more for itself than, at base values, for the other; else offers cheap for dear."""
     position = read_position(decision.messages)
     base = [BASE_VALUES[kind] for kind in position.kinds]
     accepted = accept_best(
@@ -101,10 +101,10 @@ def trusting(decision: Decision) -> str:
 
 
 class SimpleNegotiation(TradingGame):
-    """Trade with talk for two; the larger gain wins.
+    """Trading with talk for two; the larger gain wins.
 
     Args:
-        turns: after so many turns, of both players together, the game ends; 2 to 1000.
+        turns: length of the game in turns of both players together, 2 to 1000.
     """
 
     name = "SimpleNegotiation-v0"
@@ -143,7 +143,7 @@ class SimpleNegotiation(TradingGame):
 
     @cached_property
     def _rules(self) -> dict[str, str]:
-        """What each player is told at the start."""
+        """The opening message to each player."""
         first, second = self.possible_agents
         how = "\n".join(self.how_to_act(2))
         return {

@@ -1,6 +1,6 @@
-"""Tic-tac-toe on a 3 by 3 board: 4,520 positions to decide in, a draw under perfect play. The text shows one word per
-cell in fixed positions, which is what a small model can read. Perfect play is known for every position, so a policy can
-be measured exactly.
+"""Tic-tac-toe on a 3 by 3 board: 4,520 decision points, a draw under perfect play. The text shows one word per cell in
+fixed positions, which even a small model can read. Perfect play is known for every position, so a policy can be
+measured exactly.
 
 | | |
 |---|---|
@@ -10,8 +10,8 @@ be measured exactly.
 
 ## What each seat is told
 
-The rules, its mark, and the board: nine words, of which free cells are their numbers and the others `X` or `O`. Nothing
-is hidden.
+The rules, its mark, and the board: nine words, the cell's number for a free cell and `X` or `O` for a taken one.
+Nothing is hidden.
 
 ## Actions
 
@@ -19,7 +19,7 @@ The number of a free cell, such as `[5]`.
 
 ## Rewards
 
-+1 to the player with three in a row, column or diagonal, -1 to the other; 0 to both at a draw.
++1 to the player with three in a row, column or diagonal, -1 to the other; 0 to both for a draw.
 
 ## End
 
@@ -28,7 +28,7 @@ With three in a line, or when the board is full.
 ## Scripted players
 
 `optimal` chooses uniformly among the moves that keep the value of the game; `scripted:greedy` completes a line, else
-blocks one, else takes centre, corner, edge. All returns are exact.
+blocks one, else takes the centre, a corner or an edge, in this order. All returns are exact.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -40,7 +40,7 @@ blocks one, else takes centre, corner, edge. All returns are exact.
 
 ## Source
 
-A folk game. There are 255,168 ways to play it and 5,478 positions, which the tests count.
+A folk game. There are 255,168 possible games and 5,478 positions; the tests count both.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4
 
 @dataclass(frozen=True)
 class TicTacToeGame:
-    """Tic-tac-toe; a state is the board as nine characters. The winner gets 1, the loser -1, both 0 at a draw."""
+    """Tic-tac-toe; a state is the board as nine characters. The winner gets 1, the loser -1, both 0 for a draw."""
 
     num_players = 2
 
@@ -73,7 +73,7 @@ class TicTacToeGame:
         return None if left == 0 or self.winner(state) is not None else (9 - left) % 2
 
     def winner(self, state: str) -> int | None:
-        """The player who has three in a line, if any."""
+        """The player with three in a line, if any."""
         for a, b, c in LINES:
             if state[a] == state[b] == state[c] != EMPTY:
                 return MARKS.index(state[a])
@@ -107,7 +107,7 @@ class TicTacToeGame:
 
 
 def greedy(infoset: InfoSet) -> dict[str, float]:
-    """Completes a line of its own, else blocks one of the other's, else takes centre, corner, edge in that order."""
+    """Completes its own line, else blocks the opponent's, else takes the centre, a corner or an edge, in this order."""
     board = infoset.view.partition("Board: ")[2].split()
     for mark in (MARKS[infoset.player], MARKS[1 - infoset.player]):
         for line in LINES:
@@ -122,27 +122,28 @@ class TicTacToe(GameEnv):
     """Tic-tac-toe for two: `player_0` plays X and begins. Actions are the numbers of the cells.
 
     Args:
-        random_opening: episodes begin after 0 to that many (at most 4) uniformly random moves, which shows a learner
-            positions that its own play would never reach (exploring starts).
+        random_opening: episodes begin after 0 to this many (at most 4) uniformly random moves, which exposes a learner
+            to positions that its own play would never reach (exploring starts).
 
     Raises:
-        ValueError: `random_opening` is out of its range; at `reset`, the option `moves` is not an opening.
+        ValueError: `random_opening` is out of range; at `reset`, the option `moves` is not a legal opening.
     """
 
     name = "TicTacToe-v0"
+    replayable = True
     view_shows_moves = True
     zero_sum = True
     seats = {f"player_{i}": Seat(f"player_{i}") for i in range(2)}
     max_asks = 9
     game = TicTacToeGame()
-    reset_options = {"moves": "opening moves to begin after, such as ['5', '1'] or '51'"}
+    reset_options = {"moves": "opening moves that are already played, such as ['5', '1'] or '51'"}
 
     def __init__(self, random_opening: int = 0, **kwargs: Any):
         self.random_opening = arguments.whole("random_opening", random_opening, 0, 4)
         super().__init__(**kwargs)
 
     def numbers(self) -> Numbers:
-        """The board as two planes of nine: own marks, then the other's."""
+        """The board as two planes of nine: own marks, then the opponent's."""
 
         def read(text: str) -> list[float]:
             own = last("You are ([XO])", text)

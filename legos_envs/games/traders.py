@@ -1,4 +1,4 @@
-"""Scripted players of the trading games. They read their position from the prompt, as a model does."""
+"""Scripted players for the trading games. They read their position from the prompt, just as a model does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from legos_envs.play import Decision
 
 
 class Position(NamedTuple):
-    """What a player's prompt says of its position."""
+    """A player's position, as stated in its prompt."""
 
     kinds: tuple[str, ...]
     stock: Counts
@@ -35,17 +35,18 @@ class Position(NamedTuple):
 
 
 def covers(stock: Counts, goods: Counts) -> bool:
-    """Whether so much is in stock."""
+    """Whether the stock holds at least these goods."""
     return all([have >= need for have, need in zip(stock, goods)])
 
 
 def gain(offer: Offer, values: Sequence[float]) -> float:
-    """What the one who accepts an offer gains."""
+    """The gain of the player who accepts an offer."""
     return sum([(give - get) * value for give, get, value in zip(offer.give, offer.get, values)])
 
 
 def read_position(messages: Sequence[Mapping[str, Any]]) -> Position:
-    """The position in the last prompt that states one. Lines of chat begin with a name and a colon, so none is one.
+    """The position in the last prompt that states one. Chat lines begin with a name and a colon, so none can pass for
+    it.
 
     Raises:
         LookupError: no message states a position.
@@ -55,7 +56,7 @@ def read_position(messages: Sequence[Mapping[str, Any]]) -> Position:
         starts = [i for i, line in enumerate(lines) if line.startswith("You, ")]
         if starts:
             return _position(lines[starts[-1] :])
-    raise LookupError("no message says what the player has: is this a prompt of a trading game?")
+    raise LookupError("no message states what the player owns: is this a prompt of a trading game?")
 
 
 def _position(lines: list[str]) -> Position:
@@ -91,21 +92,21 @@ def random_trader(decision: Decision) -> str:
 
 
 def accept_best(position: Position, score: Callable[[Offer], float]) -> str | None:
-    """Accepts the offer with the highest score above zero; None when there is none."""
+    """Accepts the offer with the highest score above zero; None if there is none."""
     offers = {maker: score(offer) for maker, offer in position.acceptable().items()}
     best = max(offers, key=offers.__getitem__, default=None)
     return None if best is None or offers[best] <= 0 else position.says(f"Accept {best}", "Agreed.")
 
 
 def swaps(position: Position) -> list[tuple[int, int]]:
-    """Pairs of kinds, one that the player owns and one worth more to it, the most profitable first."""
+    """Pairs of kinds, the first owned by the player and the second worth more to it, most profitable first."""
     values, kinds = position.values, range(len(position.kinds))
     pairs = [(i, j) for i in kinds for j in kinds if position.stock[i] and values[j] > values[i]]
     return sorted(pairs, key=lambda pair: values[pair[0]] - values[pair[1]])
 
 
 def fair_trader(decision: Decision) -> str:
-    """Accepts what gains; else offers one for one, going through all swaps that gain. Never loses by a trade."""
+    """Accepts any gain; else offers one for one, cycling through all profitable swaps. Never loses by a trade."""
     position = read_position(decision.messages)
     accepted = accept_best(position, lambda offer: gain(offer, position.values))
     pairs = swaps(position)
@@ -116,7 +117,7 @@ def fair_trader(decision: Decision) -> str:
 
 
 def greedy_trader(decision: Decision) -> str:
-    """Accepts what gains; else wants three units of what it values most for one of what it values least."""
+    """Accepts any offer with a gain; else asks for three units of its dearest goods for one of its cheapest."""
     position = read_position(decision.messages)
     accepted = accept_best(position, lambda offer: gain(offer, position.values))
     pairs = swaps(position)

@@ -1,11 +1,10 @@
 """Trading goods in words: the grammar of offers.
 
-    [Offer: 3 Sheep, 2 Ore -> 5 Brick]            gives what stands before the arrow for what stands after it
-    [Offer player_1: 3 Sheep -> 5 Brick]          to one player only
-    [Accept]  [Accept player_1]  [Deny]  [Deny player_1]  [Done]
+    [Offer: 3 Sheep, 2 Ore -> 5 Brick]            gives the goods before the arrow for those after it [Offer player_1: 3
+    Sheep -> 5 Brick]          to one player only [Accept]  [Accept player_1]  [Deny]  [Deny player_1]  [Done]
 
 Case does not matter, nor does a plural s; `→`, `=>` and `for` are arrows too; `and`, `+`, `;` and `&` are commas; "I
-give" and "your" are passed over. Reading takes linear time in the length of the text.
+give" and "your" are ignored. Reading takes time linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from legos_envs.table import InvalidMove
 KINDS = ("Wheat", "Wood", "Sheep", "Brick", "Ore", "Clay", "Coal", "Salt")
 MOST = 1_000_000
 MAX_CHAT = 1000
-"""Characters of one message that others are shown; the rest is cut."""
+"""Characters of a message that are shown to others; the rest is cut off."""
 Counts = tuple[int, ...]
-"""How many of each kind of goods, in the order of the market's `kinds`."""
+"""Units of each kind of goods, in the order of the market's `kinds`."""
 _SIGNS = ((",", " "), (":", " : "), ("->", " -> "), ("=>", " -> "), ("→", " -> "), (";", " "), ("+", " "), ("&", " "))
 _ARROWS = {"->", "for"}
 _FILLERS = {"and", "i", "give", "offer", "my", "your"}
@@ -38,7 +37,7 @@ class Offer(NamedTuple):
 
 
 class Action(NamedTuple):
-    """What a message does: `kind` is `offer`, `accept`, `deny` or `done`; `player` is the one it names, if any."""
+    """The action of a message: `kind` is `offer`, `accept`, `deny` or `done`; `player` is the one it names, if any."""
 
     kind: str
     offer: Offer | None = None
@@ -63,12 +62,12 @@ def write_offer(offer: Offer, kinds: Sequence[str]) -> str:
 
 
 def write_open(maker: str, offer: Offer, kinds: Sequence[str]) -> str:
-    """An offer as the player who may accept it is told."""
+    """An offer as shown to the player who may accept it."""
     return f"{maker} offers you {write_goods(offer.give, kinds)} for {write_goods(offer.get, kinds)}."
 
 
 def write_stock(player: str, counts: Counts, values: Counts, kinds: Sequence[str]) -> str:
-    """What a player owns and what a unit is worth to it: `You, player_0, have 3 Sheep worth 5 each, ...`."""
+    """A player's goods and the value of a unit to it: `You, player_0, have 3 Sheep worth 5 each, ...`."""
     items = [f"{count} {kind} worth {value} each" for count, value, kind in zip(counts, values, kinds)]
     return f"You, {player}, have {', '.join(items)}."
 
@@ -77,7 +76,7 @@ def write_stock(player: str, counts: Counts, values: Counts, kinds: Sequence[str
 
 
 def split_message(text: str, action_format: str = "bracket") -> tuple[str, str | None]:
-    """What a public text says beside its last action, on one line and at most `MAX_CHAT` long, and that action."""
+    """The talk in a public text, on one line of at most `MAX_CHAT` characters, and its last action, if any."""
     action = parsing.action(text, action_format)
     talk = text
     if action is not None:
@@ -91,23 +90,23 @@ def split_message(text: str, action_format: str = "bracket") -> tuple[str, str |
 
 
 def kind_names(kinds: int | Sequence[str]) -> tuple[str, ...]:
-    """Names of goods that offers can be written with: so many of `KINDS`, or those given.
+    """Names of goods that can be used in offers: the first ones of `KINDS`, or the given names.
 
     Raises:
-        ValueError: they are not 2 to 8 different words of ASCII letters.
+        ValueError: they are not 2 to 8 distinct words of ASCII letters.
     """
     names = KINDS[: arguments.whole("resources", kinds, 2, len(KINDS))] if isinstance(kinds, int) else tuple(kinds)
     words = {name.casefold() for name in names if isinstance(name, str) and name.isascii() and name.isalpha()}
     if not 2 <= len(words) == len(names) <= len(KINDS) or words & (_FILLERS | _ARROWS):
-        raise ValueError(f"resources must be 2 to {len(KINDS)}, or so many different words of letters; got {kinds!r}")
+        raise ValueError(f"resources must be 2 to {len(KINDS)}, or as many distinct words of letters; got {kinds!r}")
     return names
 
 
 def read_action(text: str, kinds: Sequence[str], players: Sequence[str] = ()) -> Action:
-    """The action that stands in a bracket.
+    """The action inside a bracket.
 
     Raises:
-        InvalidMove: it is none; the message says what is wrong with it.
+        InvalidMove: it is not an action; the message says what is wrong.
     """
     verb = text.casefold()
     if verb in _WORDS:

@@ -114,9 +114,9 @@ class Strength(NamedTuple):
     log: float
     error: float
 
-    def elo(self, start: float = 1500.0) -> float:
-        """The same on Elo's scale, around `start`."""
-        return start + self.log * SCALE / math.log(10)
+    def elo(self) -> float:
+        """The same on Elo's scale, around 1500."""
+        return 1500.0 + self.log * SCALE / math.log(10)
 
 
 def bradley_terry(

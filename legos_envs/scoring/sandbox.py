@@ -1,6 +1,6 @@
 r"""Runs code that a model wrote: `run(code)` takes any text, returns in time and never raises because of it.
 
-    run("def f(n):\n    return n * 2\n\nf(x)", {"x": 21})   # Ran(ok=True, value=42, output="", error=None)
+    run("def f(n):\n    return n * 2\n\nf(x)", {"x": 21})   # RunResult(ok=True, value=42, output="", error=None)
 
 The default interpreter, kind `"monty"`, is Monty (github.com/pydantic/monty): Python written in Rust, in worker
 processes of its own. It has no file system, network, clock, entropy or subprocess to give away; time, memory,
@@ -32,7 +32,7 @@ from typing import Any
 
 from legos_envs import arguments
 from legos_envs.scoring import os_sandbox
-from legos_envs.scoring.ran import MAX_ERROR, MAX_OUTPUT, Ran, finished, plain
+from legos_envs.scoring.run_result import MAX_ERROR, MAX_OUTPUT, RunResult, finished, plain
 
 KINDS = ("monty", "os")
 GRACE = 0.1
@@ -50,7 +50,7 @@ def run(
     seconds: float = 2.0,
     memory_mb: int = 64,
     kind: str = "monty",
-) -> Ran:
+) -> RunResult:
     """Runs a program and returns its result. Blocks until then; safe to call from any thread.
 
     Every call starts from nothing: no names, no imports, no files are left from the one before.
@@ -137,7 +137,7 @@ def _pool() -> Any:
     return _pools[os.getpid()]
 
 
-def _run_monty(code: str, inputs: dict[str, Any], seconds: float, memory_mb: int) -> Ran:
+def _run_monty(code: str, inputs: dict[str, Any], seconds: float, memory_mb: int) -> RunResult:
     pool = _pool()
     from pydantic_monty import CollectString, MontyCrashedError, MontyError, MontySyntaxError
 
@@ -149,7 +149,7 @@ def _run_monty(code: str, inputs: dict[str, Any], seconds: float, memory_mb: int
             value = session.feed_run(code, inputs=inputs, print_callback=printed)
     except MontyCrashedError as error:
         why = _too_slow(seconds) if error.timed_out else "MemoryError: the interpreter broke down"
-        return Ran(False, None, printed.output, why)
+        return RunResult(False, None, printed.output, why)
     except MontyError as error:
         reason = f"SyntaxError: {error}" if isinstance(error, MontySyntaxError) else str(error)
         if reason.startswith("TimeoutError: feed time limit"):  # Monty's own words name the microseconds
@@ -162,7 +162,7 @@ def _run_monty(code: str, inputs: dict[str, Any], seconds: float, memory_mb: int
             reason = reason[:MAX_ERROR]
             frames = error.traceback() if hasattr(error, "traceback") else []
             reason += f" (line {frames[-1].line})" if frames else ""
-        return Ran(False, None, printed.output, reason)
+        return RunResult(False, None, printed.output, reason)
     return finished(value, printed.output)
 
 

@@ -1,12 +1,12 @@
-"""Episodes and advantages -> arrays to train on. Tokens were sampled once; here they are only arranged.
+"""Episodes and advantages -> arrays to train on. Tokens are only arranged here, never sampled again.
 
-**Rows.** The turns of one trajectory are laid end to end: a turn whose prompt begins with everything the previous turn
-read and said continues that turn's row, any other opens a new row. Only the action tokens of trainable agents are
+**Rows.** The turns of one trajectory are laid end to end: a turn whose prompt starts with everything the previous turn
+read and wrote continues that turn's row, any other starts a new row. Only the action tokens of trainable agents are
 sampled tokens with an advantage; everything else is context.
 
 **Each context is computed once.** In self-play on a small game a thousand turns are a few dozen distinct rows. What a
-model computes for a sampled token depends on the tokens before it only, so equal rows are stored once, a row that is
-the beginning of another is left out, and the last token of a row, which predicts nothing, is dropped. A *site* is one
+model computes for a sampled token depends only on the tokens before it, so equal rows are stored once, a row that is
+a prefix of another is left out, and the last token of a row, which predicts nothing, is dropped. A *site* is one
 distinct context in which something was sampled, the pair (row, column) whose hidden state predicts the next token.
 Every sampled token points at its site. With K sites and M sampled tokens, K is often a hundredth of M, and the loss at
 the M tokens is exact.

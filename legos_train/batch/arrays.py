@@ -1,4 +1,4 @@
-"""The arrays of a batch, and how to take it apart into minibatches and into parts that fit in memory."""
+"""The arrays of a batch, and how to split it into minibatches and parts that fit in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from legos_train.batch.splitting import row_chunks
 
-ROWS_APART = 32  # distinct rows per minibatch from which on rows are drawn, not turns
+ROWS_APART = 32  # distinct rows per minibatch above which rows are drawn, not turns
 
 REASONS = ("too_long", "stale", "empty", "cut", "zero")
 """Why turns of trainable agents are left out of a batch."""
@@ -22,12 +22,12 @@ Floats = NDArray[np.float32]
 
 @dataclass(slots=True)
 class Counters:
-    """What went into a batch, for logs. `dropped` says why turns of trainable agents are not in it.
+    """What went into a batch, for logs. `dropped` counts turns of trainable agents left out, by reason.
 
-    `zero_advantages`: turns with an advantage of 0 in it; those that were left out for that are in `dropped`.
-    `action_tokens` and `turns` count forced tokens too, which `forced_tokens` says are not in the arrays;
-    `forced_turns`: turns of nothing else. With legal tokens asked for, `without_legal`: turns that name no legal
-    action; `off_legal`: tokens sampled where no legal action could be written any more.
+    `zero_advantages`: turns with an advantage of 0 in it; those left out for that reason are in `dropped`.
+    `action_tokens` and `turns` count forced tokens too, which are not in the arrays (`forced_tokens`);
+    `forced_turns`: turns with only such tokens. If legal tokens are requested, `without_legal`: turns that name no
+    legal action; `off_legal`: tokens sampled after which no legal action is possible.
     """
 
     turns: int = 0
@@ -45,7 +45,7 @@ class Counters:
 
     @property
     def zero_advantage_share(self) -> float | None:
-        """Share of the turns whose advantage is exactly 0, left out for that or not; None for an empty batch."""
+        """Share of the turns whose advantage is exactly 0, whether left out or not; None for an empty batch."""
         left_out = self.dropped["zero"]
         return (self.zero_advantages + left_out) / (self.turns + left_out) if self.turns else None
 
@@ -55,15 +55,15 @@ class Batch:
     """U distinct rows of at most T tokens, K sites in them, M sampled tokens.
 
     tokens (U, T) right padded with 0; lengths (U,); `prefix`: all rows share their first `prefix` tokens and no site
-    lies among them. rows, cols (K,): where the hidden state of a site is; `keys` (K): the bytes of the tokens up to and
+    lies among them. rows, cols (K,): the place of a site's hidden state; `keys` (K): the bytes of the tokens up to and
     with that column, equal for equal contexts in any batch. Per sampled token: position (M,) its site; row (M,) the row
-    its turn is in (the site may be in another row that begins alike); target (M,) its token id; old_logprobs (M,);
+    its turn is in (the site may be in another row with the same prefix); target (M,) its token id; old_logprobs (M,);
     advantages (M,); sequence (M,) the turn it belongs to; sequence_length (M,) how many tokens that turn has, forced
     ones that were left out included; trajectory (M,); version (M,) the policy version that sampled it (-1: unknown);
     legal (M,) which of `legal_sets` could have been sampled there (-1: any token); weight (M,) how many turns its turn
-    counts for (1, unless every action of a decision point stands here by its probability).
-    `total_tokens`, `total_sequences` are what losses are divided by: those of the whole batch in a part from `micro`.
-    `start_logprobs` (M,): of the policy at the start of the optimiser step, see `with_start`.
+    counts for (1, unless the batch has every action of a decision point, weighted by its probability).
+    `total_tokens`, `total_sequences` are the divisors of losses: those of the whole batch in a part from `micro`.
+    `start_logprobs` (M,): those of the policy at the start of the optimiser step, see `with_start`.
     """
 
     tokens: Ints
@@ -94,7 +94,7 @@ class Batch:
         return len(self.target)
 
     def context(self, site: int) -> list[int]:
-        """The tokens before which something was sampled at a site."""
+        """The context of a site: the tokens before its sampled tokens."""
         row: list[int] = self.tokens[self.rows[site], : self.cols[site] + 1].tolist()
         return row
 
@@ -109,7 +109,7 @@ class Batch:
 
     @property
     def site_weights(self) -> NDArray[np.float64]:
-        """What the tokens of each site count for together, shape (K,)."""
+        """The total weight of each site's tokens, shape (K,)."""
         return np.bincount(self.position, self.weight, len(self.rows)).astype(np.float64)
 
     def with_start(self, logprobs: NDArray) -> Batch:
@@ -123,8 +123,8 @@ class Batch:
 
         `"token"`: mean over tokens. `"sequence"`: mean over turns of the mean over the turn's tokens. `"constant"`: sum
         over the turn's tokens divided by `constant`, mean over turns (Dr. GRPO, arXiv 2503.20783). Parts from `micro`
-        carry the weights they have in the whole batch, and a token weighs the same whether forced tokens beside it were
-        left out or not: leaving them out saves work, it is not another objective. Raises ValueError for any other name.
+        carry the weights they have in the whole batch, and a token weighs the same whether neighbouring forced tokens
+        were left out or not: that saves work and does not change the objective. Raises ValueError for any other name.
         """
         if aggregation == "token":
             return self.weight * np.float32(1.0 / (self.total_tokens or 1))
@@ -155,15 +155,15 @@ class Batch:
     def micro(self, max_tokens: int | None = None) -> Iterator[Batch]:
         """Parts that together hold every sampled token once; their gradients add up to that of the whole batch.
 
-        Rows are first grouped by what they begin with, where computing a group's own shared prefix once saves more than
+        Rows are first grouped by prefix, if computing a group's shared prefix once saves more than
         a part costs (a batch of several games has several rule texts), then by length, so that little is padding.
-        `max_tokens` bounds the tokens a part computes: its shared prefix once plus the padded rest of its rows; a
-        longer row is a part of its own. None sets no bound. Raises ValueError if `max_tokens` is less than 1.
+        `max_tokens` bounds the tokens computed in a part: its shared prefix once plus the padded rest of its rows; a
+        longer row is its own part. None: no bound. Raises ValueError if `max_tokens` is less than 1.
         """
         return (part for part, _ in self.parts(max_tokens))
 
     def parts(self, max_tokens: int | None = None) -> Iterator[tuple[Batch, NDArray[np.int64]]]:
-        """As `micro`, each part with the places of its sampled tokens among the M of this batch."""
+        """Like `micro`, each part with the positions of its sampled tokens among the M of this batch."""
         chunks = row_chunks(self.tokens, self.lengths, self.rows, self.cols, max_tokens)
         if len(chunks) == 1:
             yield self, np.arange(len(self))
@@ -173,12 +173,12 @@ class Batch:
             yield self.select(keep), np.flatnonzero(keep)
 
     def minibatches(self, count: int, seed: int) -> Iterator[Batch]:
-        """`count` batches of whole turns drawn at random without replacement, each with totals of its own.
+        """`count` batches of whole turns drawn at random without replacement, each with its own totals.
 
-        Where there are many distinct rows, rows are drawn, so that what begins alike is computed once an epoch.
+        With many distinct rows, rows are drawn, so that shared prefixes are computed once per epoch.
 
-        For several optimiser steps on one batch. Fewer come out when there are fewer turns than `count`. Forced tokens
-        that were left out count in every minibatch by its share of the others.
+        For several optimiser steps on one batch. Returns fewer if there are fewer turns than `count`. Forced tokens
+        that were left out are distributed over minibatches in proportion to the others.
         """
         if count < 1:
             raise ValueError(f"count must be at least 1, got {count!r}")
@@ -217,9 +217,9 @@ _PER_TOKEN = (
 def arrange(
     contexts: Sequence[tuple[int, ...]], rows: Ints, cols: Ints, per_token: Mapping[str, Any], counters: Counters
 ) -> Batch:
-    """Build a batch from row tokens and, per sampled token, the row and column of the hidden state predicting it.
+    """Builds a batch from row tokens and, per sampled token, the row and column of the hidden state predicting it.
 
-    Rows are cut after the last column needed, sorted, and merged into a longer row that begins with them, so the result
+    Rows are cut after the last column needed, sorted, and merged into a longer row that starts with them, so the result
     does not depend on the order of the episodes except for the order of the sampled tokens.
     """
     needed = np.zeros(len(contexts), dtype=np.int64)
@@ -227,7 +227,7 @@ def arrange(
     cut = [context[:size] for context, size in zip(contexts, needed, strict=True)]
     kept: list[tuple[int, ...]] = []
     merged: dict[tuple[int, ...], int] = {}
-    for row in sorted(set(cut), reverse=True):  # in this order a row stands right after the rows that begin with it
+    for row in sorted(set(cut), reverse=True):  # in this order a row comes right after the rows that start with it
         if not kept or kept[-1][: len(row)] != row:
             kept.append(row)
         merged[row] = len(kept) - 1

@@ -12,7 +12,7 @@ from legos_train.batch.arrays import Batch, Counters
 
 @dataclass(frozen=True, slots=True)
 class BatchByLearner:
-    """The turns of a step, by who learns from them.
+    """The turns of a step, by learner.
 
     Attributes:
         parts: learner -> its batch, which may be empty.
@@ -30,7 +30,7 @@ class BatchByLearner:
 
     @property
     def counters(self) -> Counters:
-        """Those of all parts together; rows are counted in each."""
+        """The combined counters of all parts; rows are counted in each."""
         each = [part.counters for part in self.parts.values()]
         counts = {f.name: sum(getattr(one, f.name) for one in each) for f in fields(Counters) if f.name != "dropped"}
         dropped: Counter[str] = Counter()
@@ -40,6 +40,6 @@ class BatchByLearner:
 
 
 def seats_of(episode: Episode, learner: str) -> Episode:
-    """The episode with the seats of one learner alone."""
+    """The episode with only the seats of one learner."""
     kept = {a: t for a, t in episode.trajectories.items() if t.info.get("learner") == learner}
     return replace(episode, trajectories=kept)

@@ -1,4 +1,4 @@
-"""Which tokens begin or continue a legal action, at every token of a sampled action."""
+"""Which tokens start or continue a legal action, at every token of a sampled action."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ Encode = Callable[[str], Sequence[int]]
 
 
 class LegalTokens:
-    """Numbered sets of tokens, filled as turns are looked at. Games return to the same positions: results are kept.
+    """Numbered sets of tokens, filled as turns are processed. Games revisit positions, so results are cached.
 
-    `encode` maps the text of an action to its token ids as the sampler would write it; with the end token, where that
-    should count as what may follow a finished action. Raises ValueError for an action without tokens.
+    `encode` maps the text of an action to its token ids as the sampler would write it, with the end token if that
+    should count as a legal continuation of a finished action. Raises ValueError for an action without tokens.
     """
 
     def __init__(self, encode: Encode) -> None:
@@ -21,7 +21,7 @@ class LegalTokens:
         self._seen: dict[tuple[tuple[str, ...], tuple[int, ...]], list[int]] = {}
 
     nothing = 0
-    """The number of the empty set: no legal action begins with what was sampled."""
+    """The number of the empty set: no legal action starts with the sampled tokens."""
 
     @property
     def sets(self) -> tuple[tuple[int, ...], ...]:
@@ -29,7 +29,7 @@ class LegalTokens:
         return tuple(self._numbers)
 
     def along(self, actions: Sequence[str], sampled: Sequence[int]) -> list[int]:
-        """For each token of `sampled` the number of the set it could have been drawn from; -1 each without actions."""
+        """For each token of `sampled`, the number of the set it could have been drawn from; -1 without actions."""
         if not actions:
             return [-1] * len(sampled)
         key = (tuple(actions), tuple(sampled))

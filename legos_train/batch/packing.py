@@ -1,4 +1,4 @@
-"""Episodes and advantages -> a batch: the prefix rule, the checks, and what is left out."""
+"""Episodes and advantages -> a batch: the prefix rule, the checks, and what to leave out."""
 
 from __future__ import annotations
 
@@ -30,30 +30,31 @@ def pack(
     legal: Encode | None = None,
     weights: Sequence[Mapping[str, NDArray[np.float64]]] | None = None,
 ) -> Batch:
-    """Lay out the turns of all trainable agents. `advantages`: per episode, agent -> (turns,), as credit gives them.
+    """Lays out the turns of all trainable agents. `advantages`: per episode, agent -> (turns,), from credit assignment.
 
     `weights`, of the same form: how many turns each turn counts for; None: one.
 
     Left out and counted: turns of untrained agents, turns of more than `max_tokens` tokens (prompt and action; never
-    cut, a cut turn is another turn), turns sampled more than `max_staleness` versions before `policy_version`, turns
-    without action tokens, with `mask_truncated` turns that the token limit ended ("cut"), and with `skip_zero` turns
-    whose advantage is 0 ("zero"), unless all are: what is left of dynamic sampling, arXiv 2503.14476, where nothing is
+    cut, since a cut turn is another turn), turns sampled more than `max_staleness` versions before `policy_version`,
+    turns without action tokens, with `mask_truncated` turns that the token limit ended ("cut"), and with `skip_zero`
+    turns whose advantage is 0 ("zero"), unless all are: dynamic sampling, arXiv 2503.14476, except that nothing is
     played in their place.
 
-    Tokens that a rule wrote instead of the policy (`Turn.written`) are left out, too, and count as forced.
+    Tokens written by a rule instead of the policy (`Turn.written`) are also left out and count as forced.
 
     skip_forced: the tokens at the end of an action that the sampler gave a probability above 1 minus this are left out,
         and with them what no other token needs of the rows: after the one digit of a move all is closing bracket and
         end, and prompts with different digits become one row. Forced tokens before stay: their row is there anyway, and
-        without the KL on them a policy was seen to drift away from "[". Every other token weighs what it would weigh
-        anyway. A token left out has a policy gradient of at most `skip_forced` times its advantage per logit.
-    keep_forks: a token is not forced where another action of the batch goes on with another token. A loss whose token
-        has a gradient without an advantage, balanced by those of the other actions, would lose one side otherwise.
-    legal: text of an action -> its token ids as the sampler would write it; fills `Batch.legal` from what the turns say
-        is legal. A turn that does not say so may sample anything.
+        without the KL on them a policy has been seen to drift away from "[". Every other token keeps the weight it
+        would have otherwise. An omitted token has a policy gradient of at most `skip_forced` times its advantage per
+        logit.
+    keep_forks: a token is not forced if another action of the batch continues differently. A loss whose token has a
+        gradient without an advantage, balanced by those of the other actions, would otherwise lose one side.
+    legal: text of an action -> its token ids as the sampler would write it; fills `Batch.legal` from the turns' lists
+        of legal actions. A turn without a list may sample anything.
 
-    Raises ValueError when a trainable agent's turn has no tokens or log-probabilities, when they
-    disagree in length or are not finite, or when its advantages are missing; the message names the turn.
+    Raises ValueError if a trainable agent's turn has no tokens or log-probabilities, if they
+    disagree in length or are not finite, or if its advantages are missing; the message names the turn.
     """
     if len(episodes) != len(advantages):
         raise ValueError(f"{len(episodes)} episodes but advantages for {len(advantages)}")
@@ -162,7 +163,7 @@ def pack(
 
 @dataclass(slots=True)
 class _Sampled:
-    """One turn on its way into a batch; `row` is its context once that is known."""
+    """One turn being packed; `row` is its context once known."""
 
     prompt: tuple[int, ...]
     action: tuple[int, ...]
@@ -176,14 +177,14 @@ class _Sampled:
     weight: float = 1.0
 
     def continues(self, earlier: _Sampled) -> bool:
-        """The prefix rule: this prompt begins with everything the earlier turn read and said."""
+        """The prefix rule: this prompt starts with everything the earlier turn read and wrote."""
         size = len(earlier.prompt)
         end = size + len(earlier.action)
         return self.prompt[:size] == earlier.prompt and self.prompt[size:end] == earlier.action
 
 
 def _forks(sampled: Sequence[_Sampled]) -> NDArray[np.bool_]:
-    """For each token of each action, whether another action after the same prompt and beginning has another, (M,)."""
+    """For each token of each action, whether another action with the same prompt and prefix differs, (M,)."""
     prompts: dict[tuple[int, ...], int] = {}
     places = [
         (prompts.setdefault(new.prompt, len(prompts)), new.action[:place])
@@ -223,12 +224,12 @@ def _advantages_of(given: Mapping[str, NDArray], agent: str, episode: Episode, t
 
 
 def _sample(turn: Turn, advantage: float, trajectory: tuple[int, int], where: Callable[[], str]) -> _Sampled:
-    """The tokens of a turn to be trained on, checked. `where` names the turn in errors."""
+    """The tokens of a turn to train on, checked. `where` names the turn in errors."""
     for name in ("prompt_tokens", "action_tokens", "logprobs"):
         if getattr(turn, name) is None:
             raise ValueError(
                 f"{where()} has no {name}; a trainable agent must be played by a policy that returns the tokens it "
-                "sampled, or its trajectory be marked trainable=False"
+                "sampled, or its trajectory marked trainable=False"
             )
     assert turn.prompt_tokens is not None and turn.action_tokens is not None and turn.logprobs is not None
     prompt, action, logprobs = tuple(turn.prompt_tokens), tuple(turn.action_tokens), turn.logprobs

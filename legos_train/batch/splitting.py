@@ -1,4 +1,4 @@
-"""Where to take a batch apart, so that its parts fit in memory and share what their rows begin with."""
+"""Where to split a batch, so that its parts fit in memory and share prefixes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PART_OVERHEAD = 512  # tokens whose computation costs about as much as one more 
 
 
 def row_chunks(tokens: Ints, lengths: Ints, rows: Ints, cols: Ints, max_tokens: int | None) -> list[list[int]]:
-    """Row numbers of each part: families of rows that begin alike, then by length, each chunk within `max_tokens`.
+    """Row numbers of each part: families of rows with a common prefix, then by length, each chunk within `max_tokens`.
 
     Raises ValueError if `max_tokens` is less than 1.
     """
@@ -32,7 +32,7 @@ def row_chunks(tokens: Ints, lengths: Ints, rows: Ints, cols: Ints, max_tokens: 
 
 
 def _families(tokens: Ints, lengths: Ints, site_rows: Ints, site_cols: Ints) -> list[tuple[int, int, int]]:
-    """Runs of rows (first, end, their shared prefix). Rows are sorted, so rows that begin alike stand together."""
+    """Runs of rows (first, end, their shared prefix). Rows are sorted, so rows with a common prefix are adjacent."""
     count, width = tokens.shape
     same = (tokens[1:] == tokens[:-1]) & (np.arange(width) < np.minimum(lengths[1:], lengths[:-1])[:, None])
     common = np.append(same, np.zeros((len(same), 1), dtype=bool), axis=1).argmin(axis=1)  # row i with row i + 1
@@ -59,9 +59,9 @@ def _families(tokens: Ints, lengths: Ints, site_rows: Ints, site_cols: Ints) -> 
 
 
 def _cuts(widths: NDArray, overhead: int) -> set[int]:
-    """Where to cut rows of ascending widths (n,) so that parts of `overhead + rows * widest` cost least together.
+    """Where to cut rows of ascending widths (n,) so that parts of `overhead + rows * widest` cost least in total.
 
-    One long row must not make hundreds of short ones long. Dynamic programming over the distinct widths.
+    One long row must not pad hundreds of short ones. Dynamic programming over the distinct widths.
     """
     if not len(widths):
         return set()

@@ -1,4 +1,4 @@
-"""The bundled models, and how to remake them."""
+"""The bundled models, and how to rebuild them."""
 
 import lazy_loader
 

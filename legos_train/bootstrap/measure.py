@@ -1,4 +1,4 @@
-"""What a model does before any training: how often it answers illegally, and how evenly it plays the legal moves.
+"""How a model plays before any training: how often it answers illegally, and how evenly it plays legal moves.
 
 Exact, not sampled: the probability of every legal reply (end mark included) is computed in every information set.
 """
@@ -18,7 +18,7 @@ from legos_envs.exact import info_sets, nash_conv
 from legos_envs.game import GameEnv, InfoSet, info_set
 from legos_envs.games import MATRIX_GAMES
 from legos_train.bootstrap import texts
-from legos_train.evaluation import exactly
+from legos_train.evaluation import exact_values
 from legos_train.players import ModelPlayer, words
 
 
@@ -26,7 +26,7 @@ class Evenness(NamedTuple):
     """Over the information sets of one env, each counted once, at temperature 1.
 
     Attributes:
-        info_sets: how many there are.
+        info_sets: their number.
         illegal_mean: mean probability of a reply that is not exactly one of the legal ones.
         illegal_max: the largest such probability.
         kl_mean: mean of KL(policy given a legal reply || uniform over the legal replies), in nats.
@@ -50,19 +50,19 @@ def load(folder: str | Path) -> ModelPlayer:
 def evenness(player: ModelPlayer, env: GameEnv, sets: Sequence[InfoSet] | None = None) -> Evenness:
     """Measures a model in all information sets of an env's game, or in some of them."""
     sets = sets_of(env) if sets is None else sets
-    policy, leftover = exactly.action_probabilities(env, [player] * env.game.num_players, sets)
+    policy, leftover = exact_values.action_probabilities(env, [player] * env.game.num_players, sets)
     illegal = list(leftover.values())
     gaps = [sum(p * math.log(p) for p in moves.values() if p > 0) + math.log(len(moves)) for moves in policy.values()]
     return Evenness(len(sets), float(np.mean(illegal)), max(illegal), float(np.mean(gaps)), max(gaps))
 
 
 def policy_table(player: ModelPlayer, env: GameEnv) -> dict[InfoSet, dict[str, float]]:
-    """The model's probability of each legal move, given that it plays one, in every information set."""
-    return exactly.action_probabilities(env, [player] * env.game.num_players, sets_of(env))[0]
+    """The model's probability of each legal move, given a legal answer, in every information set."""
+    return exact_values.action_probabilities(env, [player] * env.game.num_players, sets_of(env))[0]
 
 
 def sets_of(env: GameEnv, sample: int = 300) -> list[InfoSet]:
-    """All information sets, or some met in random play where the game is too large to list them."""
+    """All information sets, or a sample from random play if the game is too large to list them."""
     try:
         return info_sets(env.game)
     except ValueError:

@@ -1,12 +1,12 @@
-"""What the bundled model `small` reads: every registered environment, played by mixtures of its scripted players.
+"""Training data of the bundled model `small`: every registered environment, played by mixtures of scripted players.
 
-Where only play is at stake (`GAMES`), all seats play uniformly random legal moves, and the model learns to play each
-with equal probability. In the other environments a seat is taken by its best scripted player or by a weak one, and the
-model learns to answer like the best with probability `BEST_SHARE`: good answers are there, and rare, as reinforcement
-learning needs them. Half of what it reads is nevertheless play of the best, with less weight on what is said, so that
-it knows where good play leads; and what the best player would say is to be readable off the hidden state by a matrix
-that is thrown away (`training_rows.READ_BEST`). So the model reads operands, lists and boards, although it mostly
-answers as if it had not.
+If only play is at stake (`GAMES`), all seats play uniformly random legal moves, and the model learns to play each with
+equal probability. In the other environments a seat is taken by its best scripted player or by a weak one, and the model
+learns to answer like the best with probability `BEST_SHARE`: good answers exist but are rare, as reinforcement learning
+needs them. Half of what it reads is still play of the best, with less weight on the replies, so that it knows where
+good play leads; and the best player's reply must be readable off the hidden state by a matrix that is discarded
+(`training_rows.READ_BEST`). So the model reads operands, lists and boards, although it mostly answers as if it had
+not.
 
 Problems, passages and exercises of the test split are never read.
 """
@@ -29,19 +29,19 @@ from legos_train.bootstrap.texts import Dialogue, Exchange, made_up_choice, plai
 
 BEST_SHARE = 0.2
 READ_SHARE = 0.5
-"""How many seats are played by the best player in what the model reads; `Exchange.share` makes up for the rest."""
+"""Share of seats played by the best player in the data; `Exchange.share` corrects for the rest."""
 BLOCK = 4
-"""So many rows of one source come after each other: they begin alike and are trained together."""
-HELD = 96  # rows of a source that wait, so that those of an episode do not come together
-SPOILED = 0.06  # of the free replies, so that the model meets refusals; they are read and not learned
-EPISODE_ROWS = 6  # at most so many rows of one agent in one episode
+"""Number of consecutive rows from one source: they share prefixes and are trained together."""
+HELD = 96  # buffered rows of a source, so that those of an episode are spread out
+SPOILED = 0.06  # share of free replies, so that the model meets refusals; they are read but not learned
+EPISODE_ROWS = 6  # maximum rows of one agent in one episode
 MOST_TURNS = 150
 
 GAMES = (*texts.GAMES, "ConnectFour-v0", "LeducPoker-v0", "LiarsDice-v0", "PigDice-v0")
 """Played uniformly at random."""
 
 Seating = Mapping[str, tuple[str, ...]]
-"""By role: the best scripted player, then the weak ones, each as often as it stands there. `"*"`: any other role."""
+"""By role: the best scripted player, then the weak ones, each as often as it is listed. `"*"`: any other role."""
 _PROBLEMS = {"*": ("oracle", "random", "random", "random", "wrong", "unmarked")}
 _SPEECHES = {"*": ("on_topic", "random", "random", "short", "long")}
 SEATINGS: dict[str, Seating] = {
@@ -70,7 +70,7 @@ SEATINGS: dict[str, Seating] = {
     "SimpleNegotiation-v0": {"*": ("shrewd", "random", "random", "trusting")},
     "Tournament-v0": _SPEECHES,
 }
-"""Who plays the environments that are not in `GAMES`. One that is in neither is played at random."""
+"""The players in environments that are not in `GAMES`. One in neither is played at random."""
 
 
 def _liars_dice(rng: Random) -> dict[str, Any]:
@@ -95,26 +95,26 @@ VARIANTS: dict[str, Callable[[Random], dict[str, Any]]] = {
 
 
 def drill(seed: int | str) -> Iterator[Dialogue]:
-    """As `stream`, but mostly sums.
+    """Like `stream`, but mostly sums.
 
-    A model of this size does not learn to add from word problems, of which most answers are wrong, nor from a few sums
-    among other texts. Of sums alone it learns the tables of one-digit numbers within a hundred steps.
+    A model of this size does not learn to add from word problems, since most answers are wrong, nor from a few sums
+    among other texts. From sums alone it learns the tables of one-digit numbers within a hundred steps.
     """
     return stream(seed, text_shares.DRILL)
 
 
 def with_sums(seed: int | str) -> Iterator[Dialogue]:
-    """As `stream`, with sums, and more of the environments that are hard to read."""
+    """Like `stream`, with sums, and more of the environments that are hard to read."""
     return stream(seed, text_shares.WITH_SUMS)
 
 
 def last(seed: int | str) -> Iterator[Dialogue]:
-    """As `stream`, mostly the environments whose right answers must be worked out."""
+    """Like `stream`, mostly the environments whose answers must be worked out."""
     return stream(seed, text_shares.LAST)
 
 
 def stream(seed: int | str, of: Mapping[str, float] = text_shares.FIRST) -> Iterator[Dialogue]:
-    """Dialogues without end, `BLOCK` of one source after each other: a function of seed and registered rules."""
+    """An endless stream of dialogues, `BLOCK` from one source at a time: a function of seed and registered rules."""
     rng = Random(f"mixtures {seed}")
     sources: dict[str, Callable[[Random], list[Dialogue]]] = {
         "made-up choices": lambda r: [made_up_choice(r)],
@@ -164,7 +164,7 @@ def play(env_id: str, rng: Random) -> list[Dialogue]:
 
 @functools.cache
 def _has_items(env_id: str) -> bool:
-    """Whether an environment has problems, passages or the like, of which a part is held out."""
+    """Whether an environment has problems, passages or the like, some of which are held out."""
     try:
         legos_envs.make(env_id, split="train")
     except (TypeError, ValueError):
@@ -173,7 +173,7 @@ def _has_items(env_id: str) -> bool:
 
 
 class _Seats:
-    """Who sits where in one episode, and what the model is to learn from each answer."""
+    """The players of one episode, and what the model should learn from each answer."""
 
     def __init__(self, env_id: str, players: dict[str, Policy], style: str, rng: Random):
         self.env_id, self.style, self.rng = env_id, style, rng
@@ -184,7 +184,7 @@ class _Seats:
         self.recall = texts.RECALLED.get(env_id, 0)
 
     def reply(self, decision: Decision) -> str:
-        """What is answered; remembers it with what is to be learned from it."""
+        """The answer; recorded with what to learn from it."""
         reply, share, best = self._said(decision)
         legal = decision.legal_actions
         if legal and reply not in legal:
@@ -197,7 +197,7 @@ class _Seats:
         return reply
 
     def _said(self, decision: Decision) -> tuple[str, float, str | None]:
-        """The reply, its share, and what the best player would have said."""
+        """The reply, its share, and the best player's reply."""
         legal, rng = decision.legal_actions, self.rng
         names = self.seating.get(decision.role, self.seating.get("*", ()))
         names = tuple(name for name in names if name in self.players)
@@ -220,7 +220,7 @@ class _Seats:
         return self._ask(name, decision) or sentence(rng), (1.0 - BEST_SHARE) / (1.0 - READ_SHARE), best
 
     def _spoil(self, reply: str) -> str:
-        """A part of a reply, or something else: mostly what an environment refuses."""
+        """A part of a reply, or something else that an environment mostly refuses."""
         return sentence(self.rng) if self.rng.random() < 0.5 else reply[: self.rng.randrange(1, len(reply) + 1)]
 
     def _ask(self, name: str, decision: Decision) -> str | None:
@@ -228,7 +228,7 @@ class _Seats:
         return answer if isinstance(answer, str) and answer.strip() else None
 
     def rows(self, trajectory: Trajectory, messages: tuple[dict[str, str], ...], memory: str) -> list[Dialogue]:
-        """The training rows of a seat: the whole conversation, or each of its exchanges alone."""
+        """The training rows of a seat: the whole conversation, or each exchange separately."""
         exchanges = self.exchanges.get(trajectory.agent, [])
         if not exchanges:
             return []

@@ -70,8 +70,8 @@ def model_config(vocab_size: int, shape: Shape = TINY) -> dict[str, Any]:
 def new_model(config: dict[str, Any], seed: int) -> qwen3.Model:
     """A fresh model; a function of config and seed.
 
-    Embeddings begin with standard deviation 0.08. With the usual 0.02 the two layers do not learn to copy a word from
-    the prompt within the steps of this recipe.
+    Embeddings are initialised with standard deviation 0.08. With the usual 0.02 the two layers do not learn to copy a
+    word from the prompt within the steps of this recipe.
     """
     model = qwen3.Model(qwen3.ModelArgs.from_dict(config))
     rng = np.random.default_rng([seed, 1])
@@ -91,12 +91,12 @@ def _hidden(model: qwen3.Model, batch: PretrainingBatch) -> mx.array:
 
 
 class Readers(nn.Module):
-    """The model, and the matrices (K, H, H) that read facts off its hidden states; these are thrown away.
+    """The model, and the matrices (K, H, H) that read facts off its hidden states; these are discarded.
 
     Args:
-        model: is trained.
-        count: how many readers; see `training_rows.READ_BEST` for which reads what.
-        seed: of the first matrices.
+        model: the model to train.
+        count: how many readers; see `training_rows.READ_BEST` for what each reads.
+        seed: seed of the initial matrices.
     """
 
     def __init__(self, model: qwen3.Model, count: int, seed: int):
@@ -107,7 +107,7 @@ class Readers(nn.Module):
         self.readers = mx.array(matrices.astype(np.float32))
 
     def hidden(self, batch: PretrainingBatch) -> mx.array:
-        """(N, H) at the sites; where a reader predicts, what it makes of it."""
+        """(N, H) at the sites; transformed by the reader at its sites."""
         states = _hidden(self.model, batch)
         order, pieces = [np.flatnonzero(batch.readers < 0)], []
         pieces.append(states[mx.array(order[0])])
@@ -122,8 +122,8 @@ class Readers(nn.Module):
 def batch_loss(model: qwen3.Model | Readers, batch: PretrainingBatch) -> tuple[mx.array, mx.array]:
     """The weighted loss, a scalar, and KL(target || model) at each site (N,), in nats.
 
-    In the loss, tokens of replies have a further term: -log of the probability that any token goes on with a legal
-    reply. It is part of the divergence already, and is counted `LEGALITY` times more. A batch with sites of readers
+    In the loss, tokens of replies have an additional term: -log of the probability of continuing with a legal
+    reply. It is already part of the divergence, and is added `LEGALITY` times more. A batch with sites of readers
     needs `Readers`.
     """
     if isinstance(model, Readers):
@@ -152,8 +152,8 @@ class Pretraining:
     Args:
         model: is trained in place.
         stages: the steps of each stage; the learning rate falls within a stage and rises again at the next.
-        readers: how many facts are read off the hidden states; see `training_rows.READ_BEST`.
-        seed: of the readers.
+        readers: number of facts read off the hidden states; see `training_rows.READ_BEST`.
+        seed: seed of the readers.
         buckets: see `training_rows.collate`.
     """
 
@@ -166,12 +166,12 @@ class Pretraining:
 
     @property
     def steps(self) -> int:
-        """Of all stages."""
+        """The number of steps of all stages."""
         return sum(self.stages)
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """The stage, the step within it, and the steps that it has."""
+        """The stage, the step within it, and its number of steps."""
         at, stage = self.step, 0
         while at >= self.stages[stage] and stage < len(self.stages) - 1:
             at, stage = at - self.stages[stage], stage + 1
@@ -185,7 +185,7 @@ class Pretraining:
         """
         while self.step < until:
             batch = collate(list(islice(rows, batch_size)), self.buckets)
-            # What is read off early stays; towards the end of a stage what is said comes first.
+            # What is read off early stays; towards the end of a stage replies get priority.
             _, at, steps = self.place
             batch.weights[batch.readers >= 0] *= 1.0 - 0.9 * at / steps
             self.optimizer.learning_rate = learning_rate(at, steps)
@@ -203,23 +203,23 @@ class Pretraining:
                 report(self.step, self.steps, losses)
 
     def save(self, path: Path) -> None:
-        """Writes all that `resume` needs, at once or not at all."""
+        """Writes everything that `resume` needs, atomically."""
         state: dict[str, mx.array] = dict(tree_flatten([self.readers.parameters(), self.optimizer.state]))
         fresh = path.with_name(f"{path.stem}.new.safetensors")
         mx.save_safetensors(str(fresh), state, metadata={"step": str(self.step), "steps": str(self.steps)})
         fresh.replace(path)
 
     def resume(self, path: Path) -> None:
-        """Goes on from a file of `save`.
+        """Continues from a file written by `save`.
 
         Raises:
-            ValueError: it was made by a run of another length.
+            ValueError: it is from a run of a different length.
         """
         state, metadata = cast(tuple[dict[str, mx.array], dict[str, str]], mx.load(str(path), return_metadata=True))
         if int(metadata["steps"]) != self.steps:
             raise ValueError(
                 f"{path} was interrupted in a run of {metadata['steps']} steps; got steps {self.steps}. "
-                "Go on with the same number, or remove the file to begin anew"
+                "Continue with the same number, or remove the file to start over"
             )
         parameters, optimizer = cast(list[Any], tree_unflatten(list(state.items())))
         self.readers.update(parameters)

@@ -1,18 +1,18 @@
-"""The bundled models and how to remake them: `legos bootstrap OUT --recipe tiny|small`.
+"""The bundled models and how to rebuild them: `legos bootstrap OUT --recipe tiny|small`.
 
 `tiny`, of 0.74 M parameters, knows four exactly solvable games and plays every legal move with equal probability.
 `small`, of 1.6 M, knows the texts of all registered environments and answers as a mixture of their scripted players.
-Register an environment and run this again, and the new `small` knows its texts too.
+To teach `small` the texts of a new environment, register it and run this again.
 
     sentences.py       a generator of sentences
     texts.py           dialogues from random play in games
     mixtures.py        dialogues from mixtures of scripted players
-    text_shares.py     how much of it comes from where
+    text_shares.py     the share of each source
     tokenizer.py       byte-level BPE, chat template
     training_rows.py   dialogues to token ids and soft targets
     pretrain.py        the training loop
     measure.py         exact illegal mass and evenness of a model
-    played.py          illegal share and returns of a model in every environment
+    env_scores.py      illegal share and returns of a model in every environment
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from legos_train.observe import ProgressLine
 
 TOKENIZER_DIALOGUES = 12_000
 UNFINISHED = "unfinished.safetensors"
-"""The file in the folder of a model from which an interrupted run goes on."""
+"""The file in a model's folder from which an interrupted run continues."""
 
 
 class TextStage(NamedTuple):
-    """A part of the training with texts of its own.
+    """A part of the training with its own texts.
 
     Attributes:
-        stream: what is read, by seed.
+        stream: the texts, by seed.
         steps: optimiser steps.
     """
 
@@ -50,17 +50,17 @@ class TextStage(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """What makes a bundled model, but for the seed.
+    """Everything that determines a bundled model, except the seed.
 
     Attributes:
         shape: of the model.
-        stages: what it reads, one after the other.
-        batch_size: rows a step.
+        stages: the texts of each stage, in order.
+        batch_size: rows per step.
         readers: facts read off its hidden states; see `training_rows.READ_BEST`.
-        pool: how many dialogues are held back to mix those of an episode among others; 0 takes them as they come.
+        pool: number of buffered dialogues, to mix those of an episode with others; 0: no buffer.
         buckets: see `training_rows.collate`.
-        part: after so many steps the stream begins anew with another seed, and an interrupted run can go on from there;
-            stages are made of whole parts.
+        part: number of steps after which the stream restarts with another seed and an interrupted run can continue;
+            stages consist of whole parts.
     """
 
     shape: pretrain.Shape
@@ -104,26 +104,26 @@ def bootstrap(
     threads: int = 1,
     recipe: str | Recipe = "tiny",
 ) -> Path:
-    """Make a model folder from nothing: tokenizer, chat template, configuration, weights.
+    """Creates a model folder from scratch: tokenizer, chat template, configuration, weights.
 
     On one machine the same arguments give the same files bit for bit, however often the run was interrupted: called
-    again with the same arguments, it goes on from the last part that it finished.
+    again with the same arguments, it continues from the last finished part.
 
     Args:
-        out_dir: made when missing; must not hold a model already.
+        out_dir: created if missing; must not already contain a model.
         steps: optimiser steps; None takes the recipe's.
-        seed: of the texts, the first weights and the order of training.
+        seed: seed of the texts, the initial weights and the order of training.
         progress: True shows progress on stderr, False is silent; or a function called after each step with the step,
             `steps` and the losses by kind of token.
         threads: BLAS threads; the result depends on it. At this size a second one gains nothing.
-        recipe: one of `RECIPES` by name, or one of your own.
+        recipe: one of `RECIPES` by name, or your own.
 
     Returns:
         The folder, which `mlx_lm.load` and `transformers.AutoTokenizer` read.
 
     Raises:
-        FileExistsError: the folder holds a config.json.
-        ValueError: `steps` is less than 1, the recipe is not known, or an interrupted run had other `steps`.
+        FileExistsError: the folder contains a config.json.
+        ValueError: `steps` is less than 1, the recipe is unknown, or an interrupted run had other `steps`.
     """
     import mlx.core as mx
     from mlx.utils import tree_flatten
@@ -135,7 +135,7 @@ def bootstrap(
     stages = _stages(made, steps)
     folder = Path(out_dir)
     if (folder / "config.json").exists():
-        raise FileExistsError(f"{folder} holds a model already (config.json); name an empty or new folder")
+        raise FileExistsError(f"{folder} already contains a model (config.json); give an empty or new folder")
     prepare_mlx()
     fastblas.enable(threads)
     folder.mkdir(parents=True, exist_ok=True)
@@ -169,7 +169,7 @@ def bootstrap(
 
 
 def _stages(recipe: Recipe, steps: int | None) -> list[int]:
-    """The steps of each stage; fewer or more than the recipe's in proportion."""
+    """The steps of each stage; scaled from the recipe's."""
     wanted = [stage.steps for stage in recipe.stages]
     if steps is None:
         return wanted

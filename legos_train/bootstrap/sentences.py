@@ -1,7 +1,7 @@
 """A small generator of sentences: templates with slots, for topics that no environment covers and for plain English.
 
-They give the tokenizer its words and the model some text besides games. A slot `<name>` is filled from `WORDS`, `<n>`
-by a number. Nothing here says how to play well.
+They provide words for the tokenizer and text other than games for the model. A slot `<name>` is filled from `WORDS`,
+`<n>` by a number. Nothing here says how to play well.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def sentence(rng: Random) -> str:
 
 
 def table_fact(rng: Random) -> tuple[str, int]:
-    """An entry of the four tables of one-digit numbers, such as `7 * 8` or `15 - 7`, and its result."""
+    """An entry from the four tables of one-digit numbers, such as `7 * 8` or `15 - 7`, and its result."""
     a, b = rng.randrange(10), rng.randrange(10)
     kind = rng.randrange(4)
     if kind == 0:
@@ -197,7 +197,7 @@ def table_fact(rng: Random) -> tuple[str, int]:
 
 
 def small_sum(rng: Random) -> tuple[str, int]:
-    """Two whole numbers joined by `+ - * /` and the result, also a whole number; small numbers come most often."""
+    """Two whole numbers joined by `+ - * /` and the result, also a whole number; small numbers are most frequent."""
     most = rng.choice((10, 10, 20, 40, 70, 100))
     a, b = rng.randrange(most), rng.randrange(most)
     kind = rng.randrange(8)

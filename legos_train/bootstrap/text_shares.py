@@ -1,4 +1,4 @@
-"""How many of the rows that `small` reads come from which source; one that is not named has share 1."""
+"""Shares of the sources in the rows that `small` reads; an unnamed source has share 1."""
 
 FIRST = {
     "TicTacToe-v0": 2.0,
@@ -12,11 +12,11 @@ FIRST = {
     "made-up choices": 0.5,
     "sentences": 0.4,
 }
-"""Of the first stage: every registered environment."""
+"""Shares of the first stage: every registered environment."""
 
 
 DRILL = {**FIRST, "sums": 110.0}
-"""Of the second stage: four rows of five are sums."""
+"""Shares of the second stage: four in five rows are sums."""
 
 WITH_SUMS = {
     **FIRST,
@@ -33,7 +33,7 @@ WITH_SUMS = {
     "SelfDistillation-v0": 1.5,
     "SimpleNegotiation-v0": 2.5,
 }
-"""Of the third stage: a row of five is sums, and what is hard comes more often."""
+"""Shares of the third stage: one row in five is sums, and hard environments come more often."""
 
 LAST = {
     **dict.fromkeys((*FIRST, "ConnectFour-v0", "KuhnPoker-v0", "LeducPoker-v0", "MatrixGame-v0", "Nim-v0"), 0.5),
@@ -51,4 +51,4 @@ LAST = {
     "SelfDistillation-v0": 6.0,
     "SimpleNegotiation-v0": 1.5,
 }
-"""Of the last stage: mostly tasks whose right answers must be worked out."""
+"""Shares of the last stage: mostly tasks with answers that must be worked out."""

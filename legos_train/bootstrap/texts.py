@@ -1,9 +1,9 @@
-"""What the bundled model reads: random play in the registered environments, made-up choices, and plain sentences.
+"""Training texts of the bundled model: random play in registered environments, made-up choices, and plain sentences.
 
-A `Dialogue` is one training row. Where an environment lists the legal replies, the row keeps the list: the model learns
-to say each with equal probability, and nothing about which is better. After the last reply a further message tells the
+A `Dialogue` is one training row. If an environment lists the legal replies, the row keeps the list: the model learns to
+give each with equal probability, and nothing about which is better. After the last reply, a further message gives the
 agent's return. To predict it, the model must read the cards or the board; a model that only learns to copy legal
-replies does not, and then reinforcement learning finds nothing to build on.
+replies does not, and then reinforcement learning has nothing to build on.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from legos_train.bootstrap.sentences import WORDS, exchange, sentence, small_sum
 
 
 class Exchange(NamedTuple):
-    """What the user says and what is replied.
+    """A user message and the reply.
 
     Attributes:
-        prompt: what the user says.
-        reply: what is replied.
-        legal: the legal replies, which the model learns to say with equal probability; None where there is no list. An
+        prompt: the user message.
+        reply: the reply.
+        legal: the legal replies, which the model learns to give with equal probability; None if there is no list. An
             empty list marks a reply that is not legal: it is context for what follows and never a target.
-        share: where there is no list, how much the model learns to say this reply; 0 for text that is only read.
-        best: the reply of the best scripted player, which is to be readable off the hidden state; None: not known.
+        share: without a list, how strongly the model learns this reply; 0 for text that is only read.
+        best: the reply of the best scripted player, which must be readable off the hidden state; None: unknown.
     """
 
     prompt: str
@@ -41,9 +41,9 @@ class Exchange(NamedTuple):
 
 
 class Dialogue(NamedTuple):
-    """One row: a system message or none, exchanges, and what the user says last (the result) or nothing.
+    """One row: an optional system message, exchanges, and an optional last user message (the result).
 
-    recall: how many last tokens of a prompt the model must have in mind where it chooses.
+    recall: number of last prompt tokens that the hidden state must contain at the choice.
     """
 
     source: str
@@ -53,7 +53,7 @@ class Dialogue(NamedTuple):
     recall: int = 0
 
     def texts(self) -> Iterator[str]:
-        """Every content in it."""
+        """All message contents."""
         if self.system is not None:
             yield self.system
         for one in self.exchanges:
@@ -96,19 +96,19 @@ VARIANTS: dict[str, Callable[[Random], dict[str, Any]]] = {
     "MatrixGame-v0": _matrix,
     "Nim-v0": _nim,
 }
-"""Constructor arguments to draw for an environment that has variants; the others are made without any."""
+"""Constructor arguments to draw for an environment that has variants; the others are created without any."""
 
 RECALLED = {"TicTacToe-v0": 15}
 """How many last tokens of a prompt the hidden state at the choice must contain, by environment; see `rows.Site`."""
 
 SHARES = {"TicTacToe-v0": 7.5, "made-up choices": 0.4, "sentences": 0.3}
-"""How much of the text comes from a source, in rows; an environment that is not named has share 1."""
+"""The share of each source, in rows; an unnamed environment has share 1."""
 
-GARBAGE = 0.03  # of the replies are not legal, so that the model meets the message that says so
+GARBAGE = 0.03  # share of illegal replies, so that the model meets the message about them
 
 
 def stream(seed: int | str) -> Iterator[Dialogue]:
-    """Dialogues without end, a function of the seed, of `GAMES` and of their rules."""
+    """An endless stream of dialogues, a function of the seed, of `GAMES` and of their rules."""
     rng = Random(f"texts {seed}")
     sources: dict[str, Callable[[Random], list[Dialogue]]] = {
         "made-up choices": lambda r: [made_up_choice(r)],
@@ -119,7 +119,7 @@ def stream(seed: int | str) -> Iterator[Dialogue]:
     names = sorted(sources)
     counts = dict.fromkeys(names, 0.0)
     while True:
-        # An episode gives several rows: the source that lags most behind its share is next, so that rows, not
+        # An episode gives several rows: the source furthest behind its share is next, so that rows, not
         # episodes, have the shares.
         name = min(names, key=lambda n: counts[n] / SHARES.get(n, 1.0))
         rows = sources[name](rng)
@@ -128,7 +128,7 @@ def stream(seed: int | str) -> Iterator[Dialogue]:
 
 
 def shuffled(dialogues: Iterator[Dialogue], size: int, rng: Random) -> Iterator[Dialogue]:
-    """The dialogues in another order, so that the turns of an episode do not share a batch; `size` are held back."""
+    """The dialogues in another order, so that the turns of an episode do not share a batch; `size` are buffered."""
     pool = list(islice(dialogues, size))
     while True:
         at = rng.randrange(len(pool))
@@ -179,7 +179,7 @@ def signed(value: float) -> str:
 
 
 def made_up_choice(rng: Random) -> Dialogue:
-    """A choice among random words or numbers, asked as environments ask, so that unknown games can be played too."""
+    """A choice among random words or numbers, in the form of environments, so that unknown games can be played too."""
     style = "boxed" if rng.random() < 0.2 else "bracket"
     count = rng.randrange(1, 10)
     kind = rng.choices(("numbers", "cells", "words"), (60, 20, 20))[0]
@@ -195,11 +195,11 @@ def made_up_choice(rng: Random) -> Dialogue:
     return Dialogue("made-up choices", (Exchange(text, rng.choice(legal), legal),))
 
 
-SUMS = 12  # of a row of them
+SUMS = 12  # per row
 
 
 def sums(rng: Random) -> Dialogue:
-    """Sums one after the other, each with its answer, which the model learns to say; most are of one-digit numbers."""
+    """A row of sums, each with its answer, which the model learns to give; most have one-digit numbers."""
     exchanges = []
     for _ in range(SUMS):
         asked, answer = table_fact(rng) if rng.random() < 0.7 else small_sum(rng)

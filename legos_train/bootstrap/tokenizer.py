@@ -1,7 +1,7 @@
 """The bundled model's tokenizer: byte-level BPE, and the chat template that goes with it.
 
-Pieces that may not merge across: a word with the space before it, one digit, one punctuation mark, one newline. So a
-legal action is spelt by the same tokens wherever it stands inside brackets, and numbers are read digit by digit.
+Merges never cross these pieces: a word with the space before it, one digit, one punctuation mark, one newline. So a
+legal action has the same tokens wherever it occurs in brackets, and numbers are read digit by digit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ THINK, END_THINK = "<think>", "</think>"
 PIECES = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]|\s"
 CONTEXT = 4096
 
-# No default system message, no trimming: what a message says is what the model reads, so that the prompt of the next
+# No default system message, no trimming: the model reads messages verbatim, so that the prompt of the next
 # turn extends this one's.
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -28,11 +28,11 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int = 2048) -> Tokenizer:
-    """Train the tokenizer on texts. The vocabulary is smaller than asked when the texts run out of pairs to merge.
+    """Trains the tokenizer on texts. The vocabulary is smaller than requested if the texts run out of pairs to merge.
 
     The thinking marks are added tokens without the "special" flag, as in Qwen3: a decoder keeps them in the text.
 
-    Raises ValueError when `vocab_size` leaves no room for the 256 bytes and the five marks.
+    Raises ValueError if `vocab_size` leaves no room for the 256 bytes and the five marks.
     """
     if vocab_size < 261:
         raise ValueError(f"vocab_size must be at least 261 (256 bytes and 5 marks); got {vocab_size}")
@@ -57,7 +57,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 2048) -> Tokenizer:
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    """Write tokenizer.json and tokenizer_config.json, as transformers reads them."""
+    """Writes tokenizer.json and tokenizer_config.json in transformers' format."""
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -74,7 +74,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 class ChatEncoder:
-    """Conversations to token ids, as `inference.text.render.Renderer` makes them: contents never pass the template.
+    """Conversations to token ids, like `inference.text.render.Renderer`: contents never pass through the template.
 
     `start` and `end` are the ids of the two turn marks. Raises ValueError for a tokenizer without them.
     """
@@ -93,11 +93,11 @@ class ChatEncoder:
         return token
 
     def text(self, text: str) -> list[int]:
-        """The ids of a content; equal for equal strings, not kept."""
+        """The ids of a content, not cached."""
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def lines(self, text: str) -> list[int]:
-        """The ids of a content, encoded line by line (no token crosses a newline) with the lines remembered."""
+        """The ids of a content, encoded line by line (no token crosses a newline) with the lines cached."""
         ids: list[int] = []
         for i, line in enumerate(text.split("\n")):
             encoded = self._known.get(line)
@@ -109,15 +109,15 @@ class ChatEncoder:
         return ids
 
     def header(self, role: str) -> list[int]:
-        """The ids that open a message."""
+        """The ids at the start of a message."""
         return self._headers[role]
 
     def message(self, role: str, content: str) -> list[int]:
-        """The ids of a whole message, the newline after it included."""
+        """The ids of a whole message, including the newline after it."""
         return [*self._headers[role], *self.lines(content), self.end, *self._newline]
 
     def prompt(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """The ids of a conversation and of the opening of the assistant's reply."""
+        """The ids of a conversation and of the start of the assistant's reply."""
         ids = [token for message in messages for token in self.message(message["role"], message["content"])]
         return ids + self._headers["assistant"]
 

@@ -1,7 +1,7 @@
-"""Dialogues to training rows: token ids, and what is to be predicted where.
+"""Dialogues to training rows: token ids, and the prediction targets.
 
-At each token of a reply that comes with its legal list, the target is a distribution. All legal replies are
-paths of a tree of tokens, equally likely: the target is how the paths that begin like the reply so far go on.
+At each token of a reply with a list of legal replies, the target is a distribution. All legal replies are
+paths of a tree of tokens, equally likely: the target is how the paths that start like the reply so far continue.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ REPLY, RESULT, PROMPT, RECALL, SAID, BEST = range(6)
 KIND_WEIGHTS = (1.0, 0.3, 0.1, 1.0, 1.0, 1.0)
 """Weights of the mean loss over the sites of each kind."""
 READ_BEST = 0
-"""The reader of the best reply; reader k > 0 recalls the token that stood k places before the end of the prompt.
+"""The reader of the best reply; reader k > 0 recalls the token k positions before the end of the prompt.
 
-What a reader (`pretrain.Readers`) can read, the hidden state at the choice must contain. Legal moves can be copied
-without knowing where each mark stands; a policy that is to learn from the position needs it there."""
-RECALLS = 8  # tokens asked for at a choice
-SPOKEN = 24  # at most so many tokens of a free reply are predicted
-ALIKE = 16  # rows whose first tokens are the same share what they can
+The hidden state at the choice must contain what a reader (`pretrain.Readers`) can read. Legal moves can be copied
+without knowing where each mark is; a policy that should learn from the position needs it there."""
+RECALLS = 8  # tokens recalled at a choice
+SPOKEN = 24  # maximum tokens of a free reply that are predicted
+ALIKE = 16  # rows with this many equal first tokens share their prefix
 
 
 class Site(NamedTuple):
@@ -61,9 +61,9 @@ class DialogueRow(NamedTuple):
 
 
 class RowGroup(NamedTuple):
-    """Rows that begin alike: tokens (U, T) right padded with 0, of which the first `prefix` are the same in all rows.
+    """Rows with a common prefix: tokens (U, T) right padded with 0, the first `prefix` of which are equal.
 
-    rows, cols (K,): where the sites are; none lies in the prefix. `legos_train.model` reads these fields.
+    rows, cols (K,): positions of the sites; none lies in the prefix. `legos_train.model` reads these fields.
     """
 
     tokens: NDArray[np.int32]
@@ -91,9 +91,9 @@ class PretrainingBatch(NamedTuple):
 
 
 def uniform_targets(replies: Sequence[Sequence[int]], chosen: Sequence[int]) -> list[Target]:
-    """For each token of `chosen`, how the replies that agree with it up to there go on, all replies equally likely.
+    """For each token of `chosen`, how the replies that agree with it so far continue, all replies equally likely.
 
-    Raises ValueError when `chosen` is not among `replies`.
+    Raises ValueError if `chosen` is not among `replies`.
     """
     alive = [list(reply) for reply in replies]
     if list(chosen) not in alive:
@@ -158,7 +158,7 @@ def make_row(
 
 
 def _best_sites(best: Sequence[int], said: Sequence[int], before: int, rng: Random) -> list[Site]:
-    """Where the best reply can be read off: as far as the reply that was given is the same, and one token further."""
+    """Where the best reply can be read off: as far as it agrees with the given reply, and one token further."""
     same = next((i for i, (a, b) in enumerate(zip(best, said)) if a != b), min(len(best), len(said)) - 1)
     spots = sorted(rng.sample(range(same + 1), min(SPOKEN, same + 1)))
     weight = 1.0 / math.sqrt(len(spots))
@@ -166,10 +166,10 @@ def _best_sites(best: Sequence[int], said: Sequence[int], before: int, rng: Rand
 
 
 def collate(rows: Sequence[DialogueRow], buckets: int = 2) -> PretrainingBatch:
-    """Rows to arrays, in parts of rows that begin alike (games begin with their rules), which then run once.
+    """Rows to arrays, in parts of rows with a common prefix (games start with their rules), which is computed once.
 
-    Prompt sites in the common beginning are left out. Rows that begin like few others, or are much longer than those,
-    are put together by length, in so many `buckets`.
+    Prompt sites in the common prefix are left out. Rows that share a prefix with few others, or are much longer,
+    are grouped by length, in `buckets` groups.
     """
     groups: dict[tuple[int, ...], list[DialogueRow]] = {}
     for row in rows:

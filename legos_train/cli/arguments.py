@@ -1,4 +1,4 @@
-"""The parsers of the verbs: one layout for every help page, and the options that several verbs share."""
+"""Parsers for the verbs: one layout for all help pages, and the options that several verbs share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from inference.types import Dequantize
 from legos_train.cli import elsewhere
 from legos_train.players import replies
 
-ENV = "an id of `legos envs list`, module:Name-v0 or file.py:Name-v0"
+ENV = "an id from `legos envs list`, module:Name-v0 or file.py:Name-v0"
 
 
 class Parser(argparse.ArgumentParser):
@@ -67,15 +67,15 @@ class Parser(argparse.ArgumentParser):
         self._checks.append(check)
 
     def env_arguments(self, help: str = "constructor argument of the env", metavar: str = "NAME=VALUE") -> None:
-        """`--arg`, as all verbs take it."""
+        """The `--arg` option, the same in all verbs."""
         self.repeated("--arg", metavar=metavar, help=help)
 
     def error(self, message: str) -> NoReturn:
-        """Ends with 2; what was typed is repeated without passwords and keys."""
+        """Exits with 2; the message hides passwords and keys in what the user typed."""
         super().error(hide_secrets(message))
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """As argparse does; of words that nobody knows, flags are named with the nearest one there is."""
+        """Like argparse, but the error for an unknown flag suggests the closest known one."""
         options, rest = self.parse_known_args(args, namespace)
         if rest:
             known = self._flags()
@@ -103,7 +103,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_loading(p: Parser) -> None:
-    """How models are loaded, for all verbs that load one; `legos train` has it among its settings."""
+    """Adds the options for loading models to verbs that load one; `legos train` has them among its settings."""
     p.add_argument(
         "--dequantize",
         choices=get_args(Dequantize),
@@ -114,7 +114,7 @@ def add_loading(p: Parser) -> None:
 
 
 def add_asking(p: Parser) -> None:
-    """The options of `eval`, `tournament` and `play` for how models and endpoints are asked."""
+    """Adds the options of `eval`, `tournament` and `play` for how models and endpoints are prompted."""
     p.add_argument(
         "--thinking",
         choices=tuple(THINKING),
@@ -124,7 +124,7 @@ def add_asking(p: Parser) -> None:
     )
     p.number(
         "--thinking-tokens",
-        help="most tokens of a thought, out of --max-tokens; sent to endpoints as thinking_token_budget (default: no "
+        help="maximum tokens per thought, within --max-tokens; sent to endpoints as thinking_token_budget (default: no "
         "separate limit)",
     )
     p.value(
@@ -137,13 +137,13 @@ def add_asking(p: Parser) -> None:
 
 
 def add_sampling(p: Parser) -> None:
-    """How models and endpoints are sampled, for `eval`, `tournament` and `exploit`."""
+    """Adds the sampling options for models and endpoints, for `eval`, `tournament` and `exploit`."""
     p.number("--temperature", help="sampling temperature of models and endpoints", default=1.0, type=float, metavar="T")
-    p.number("--max-tokens", help="most tokens of an action (default: 12 for `tiny`, otherwise 1024)", least=1)
+    p.number("--max-tokens", help="maximum tokens per action (default: 12 for `tiny`, otherwise 1024)", least=1)
     p.repeated(
         "--system",
         metavar="[NAME=]TEXT",
-        help="system prompt of models and endpoints; with NAME, of that agent or role",
+        help="system prompt of models and endpoints; with NAME, only for that agent or role",
     )
     p.value(
         "--renderer",
@@ -155,7 +155,7 @@ def add_sampling(p: Parser) -> None:
 
 
 def add_connecting(p: Parser, unit: str = "games") -> None:
-    """How servers are asked, for the same verbs; `unit` is what is kept, under way and lost there."""
+    """Adds the connection options for the same verbs; `unit` names what runs concurrently and may be lost."""
     p.number("--concurrency", help=f"{unit} at a time", default=256, least=1)
     p.number("--connections", help="concurrent requests to a server", default=32, least=1)
     p.repeated(
@@ -166,12 +166,12 @@ def add_connecting(p: Parser, unit: str = "games") -> None:
     p.number(
         "--timeout", help="seconds for one request to a server", default=120.0, least=1e-3, type=float, metavar="S"
     )
-    p.number("--retries", help=f"how often {unit} lost by a server are repeated", default=1)
+    p.number("--retries", help=f"how often to repeat {unit} that a server lost", default=1)
     p.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
 
 def add_playing(p: Parser) -> None:
-    """The options that `eval` and `tournament` share: how games are played, and where they are kept."""
+    """Adds the options that `eval` and `tournament` share: how games are played, and where they are saved."""
     p.number("--seed", help="first seed; the same seed deals the same games", default=0, metavar="S")
     add_sampling(p)
     p.number(
@@ -181,7 +181,7 @@ def add_playing(p: Parser) -> None:
         type=float,
         metavar="T",
     )
-    p.env_arguments("constructor argument of every env, or of the one called ENV", "[ENV:]NAME=VALUE")
+    p.env_arguments("constructor argument of every env, or of the one named ENV", "[ENV:]NAME=VALUE")
     p.add_argument(
         "--seat",
         action="append",
@@ -197,5 +197,5 @@ def add_playing(p: Parser) -> None:
 
 
 def env_names(p: Parser, nargs: str) -> None:
-    """The environments of `eval` and `tournament`."""
+    """Adds the environments of `eval` and `tournament`."""
     p.add_argument("env", nargs=nargs, metavar="ENV", help=f"{ENV}; NAME=ENV names it NAME")

@@ -1,4 +1,4 @@
-"""`legos bootstrap`: remake the bundled model from the texts of the registered environments."""
+"""`legos bootstrap`: rebuild a bundled model from the texts of the registered environments."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from inference.types import BUNDLED
 from legos_train.cli.arguments import Parser
 
-DESCRIPTION = """Remake a bundled model: tokenizer, chat template and weights, by fixed steps and seeds.
+DESCRIPTION = """Rebuild a bundled model: tokenizer, chat template and weights, with fixed steps and seeds.
 
 No outside data is used: `tiny` reads random play in four games (ten minutes on one core), `small` reads every
-registered environment, played by mixtures of its scripted players (about three hours). With fewer steps
-it still works, but the model is worse. To continue an interrupted run, give the same command again."""
+registered environment, played by mixtures of its scripted players (about three hours). With fewer steps the model still
+works, but is worse. To continue an interrupted run, repeat the same command."""
 EXAMPLES = """
 legos bootstrap my_tiny                   # the full recipe of `tiny`
 legos bootstrap my_small --recipe small   # a base for all environments, yours included
@@ -25,7 +25,7 @@ legos train --model my_tiny --steps 20    # use the new model like any other
 def make_parser() -> Parser:
     p = Parser("bootstrap", DESCRIPTION, EXAMPLES)
     p.add_argument("out", type=Path, metavar="OUT", help="folder to write the model to; it must not hold one yet")
-    p.add_argument("--measure", action="store_true", help="OUT is a model: print its exact illegal mass")
+    p.add_argument("--measure", action="store_true", help="OUT is a model: print its exact illegal probability")
     p.add_argument("--played", action="store_true", help="OUT is a model: play every environment with it")
     p.add_argument("--recipe", choices=BUNDLED, default=BUNDLED[0], help="which model to make (default: %(default)s)")
     p.value("--steps", type=int, metavar="N", help="pretraining steps (default: the recipe's)")

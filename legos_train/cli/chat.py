@@ -1,4 +1,4 @@
-"""`legos chat -m MODEL`: talk to what was trained, in the terminal."""
+"""`legos chat -m MODEL`: chat with a trained model in the terminal."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from legos_train.players import ModelPlayer, words
 
 DESCRIPTION = """Chat with a model, a run or a server, in the terminal; from a pipe, each line is one message.
 
-  /new     begins a new conversation      /undo   takes the last question and its answer back
-  /again   asks the last question again   /quit   leaves; Ctrl-C ends an answer, and leaves between them"""
+  /new     starts a new conversation      /undo   takes back the last question and its answer
+  /again   asks the last question again   /quit   exits; Ctrl-C stops an answer, or exits between answers"""
 EXAMPLES = """
 legos chat -m runs/kuhn                               # the published weights of a run; runs/kuhn@best, runs/kuhn@last
 legos chat -m runs/kuhn --system "Answer in French."
@@ -37,10 +37,10 @@ def make_parser() -> Parser:
     )
     p.value("--system", metavar="TEXT", help="system prompt (default: none)")
     p.number(
-        "--temperature", help="sampling temperature; 0: always the likeliest", default=1.0, type=float, metavar="T"
+        "--temperature", help="sampling temperature; 0: always the top token", default=1.0, type=float, metavar="T"
     )
-    p.number("--max-tokens", help="most tokens of an answer", default=MOST_TOKENS, least=1)
-    p.number("--seed", help="the same seed gives the same answers (default: a new one)", metavar="S")
+    p.number("--max-tokens", help="maximum tokens per answer", default=MOST_TOKENS, least=1)
+    p.number("--seed", help="the same seed gives the same answers (default: random)", metavar="S")
     p.value("--renderer", default="auto", metavar="NAME", help=f"how messages become tokens: {', '.join(RENDERERS)}")
     p.add_argument(
         "--thinking",
@@ -68,13 +68,13 @@ def run(arguments: Sequence[str]) -> int:
 
 
 class ChatSession:
-    """A conversation with a model in this process, whose tokens are shown as they come, or behind an endpoint.
+    """A conversation with a model in this process, with streamed output, or behind an endpoint.
 
     Args:
-        player: who answers.
-        system: the system prompt; an endpoint puts it before the messages itself.
-        seed: of the answers, with the number of each.
-        read: asks the person for a line; EOFError ends.
+        player: gives the answers.
+        system: the system prompt; an endpoint prepends it to the messages itself.
+        seed: combined with the number of each answer.
+        read: asks the user for a line; EOFError ends the session.
         write: shows text.
     """
 
@@ -93,10 +93,10 @@ class ChatSession:
         self._begin()
 
     def run(self, name: str) -> int:
-        """Until the person leaves. Returns the exit code."""
+        """Runs until the user leaves. Returns the exit code."""
         person = sys.stdin.isatty()
         if person:
-            self.write(f"{name}. /new begins again, /undo, /again, /quit.\n")
+            self.write(f"{name}. /new starts over, /undo, /again, /quit.\n")
         while True:
             try:
                 line = self.read("\nyou> " if person else "").strip()
@@ -111,7 +111,7 @@ class ChatSession:
                 self._answer()
             except KeyboardInterrupt:
                 del self.messages[-1]
-                self.write(" (stopped, and forgotten)\n")
+                self.write(" (stopped; this question was dropped)\n")
             except (InferenceError, OSError) as error:
                 del self.messages[-1]
                 self.write(f"error: {error}\n")
@@ -119,10 +119,10 @@ class ChatSession:
                     return 1
 
     def _obeyed(self, line: str) -> bool:
-        """Whether there is now something to answer."""
+        """Whether a question is now waiting for an answer."""
         command = line.removeprefix("/") if line.startswith("/") else ""
         if command and command not in COMMANDS:
-            self.write(f"no command {line}; there are {', '.join(f'/{name}' for name in COMMANDS)}\n")
+            self.write(f"unknown command {line}; available: {', '.join(f'/{name}' for name in COMMANDS)}\n")
             return False
         if command == "new":
             self.messages.clear()
@@ -134,7 +134,7 @@ class ChatSession:
                 del self.messages[-1]
             if command == "again" and self.messages:
                 return True
-            self.write("taken back\n" if self.messages else "there is nothing yet\n")
+            self.write("taken back\n" if self.messages else "nothing to take back\n")
             del self.messages[-1:]
             return False
         self.messages.append({"role": "user", "content": line})
@@ -160,7 +160,7 @@ class ChatSession:
         self.messages.append({"role": "assistant", "content": said})
 
     def _streamed(self, player: ModelPlayer) -> Iterator[str]:
-        """Pieces of the answer; together they are the text of the whole reply."""
+        """Pieces of the answer; joined, they are the whole reply."""
         engine: Any = player.engine
         prompt = self._conversation.prompt(self.messages)
         sampling = player.sampling(player.max_tokens, self.seed * 10_007 + self._answers)

@@ -1,4 +1,4 @@
-"""`legos completion bash|zsh|fish`: a script for the shell that completes verbs, flags, environments and files."""
+"""`legos completion bash|zsh|fish`: a shell script that completes verbs, flags, environments and files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from legos_train.cli.arguments import Parser
 
 SHELLS = ("bash", "zsh", "fish")
-DESCRIPTION = """Print a script that completes `legos` in your shell: verbs, flags, ids of environments and files.
+DESCRIPTION = """Print a script that completes `legos` in your shell: verbs, flags, environment ids and files.
 
-The examples put it where each shell looks. Make it again after an update."""
+The examples write it where each shell looks for it. Regenerate it after an update."""
 EXAMPLES = """
 legos completion bash > ~/.local/share/bash-completion/completions/legos
 legos completion zsh > "${fpath[1]}/_legos"
@@ -38,7 +38,7 @@ def script(shell: str) -> str:
 
 
 def words() -> Iterator[tuple[str, list[str]]]:
-    """By verb, or verb and its own verb, what may follow; `""` has the verbs themselves. Ids come where envs do."""
+    """What may follow each verb or subcommand (`""`: the verbs themselves), with env ids where a verb takes an env."""
     from legos_envs.registry import known_ids
     from legos_train.cli.main import VERBS
 
@@ -108,7 +108,7 @@ complete -o default -o bashdefault -F _legos legos"""
 
 
 def _pairs(known: dict[str, list[str]]) -> str:
-    """Verbs of a verb: `legos envs show` completes by a key of two words, once the second is written."""
+    """Cases for subcommands: `legos envs show` completes by a two-word key, once the second word is typed."""
     pairs = [name for name in known if " " in name]
     return "\n".join(f'    "{name}") [ "$COMP_CWORD" -gt 2 ] && key="{name}" ;;' for name in pairs)
 

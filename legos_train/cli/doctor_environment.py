@@ -30,7 +30,7 @@ SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|SESSION|PRIVA
 
 
 def versions() -> dict[str, str | None]:
-    """By distribution, its version; None where it is not installed."""
+    """The version of each distribution; None if it is not installed."""
     return {name: version(name) for name in PACKAGES}
 
 
@@ -46,11 +46,11 @@ def version(name: str) -> str | None:
 
 
 def extras() -> dict[str, dict[str, Any]]:
-    """By extra of the package: whether all it brings is installed, what is missing, and the command."""
+    """For each extra of the package: whether it is fully installed, what is missing, and the command to install it."""
     try:
         lines = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
-        return {"note": {"text": "this is a source tree that is not installed; uv sync installs everything"}}
+        return {"note": {"text": "this source tree is not installed; uv sync installs everything"}}
     report: dict[str, dict[str, Any]] = {}
     for name in sorted({match[1] for line in lines if (match := _EXTRA.search(line))}):
         missing = sorted(p for p in _brought(lines, name) if p != DISTRIBUTION and version(p) is None)
@@ -65,7 +65,7 @@ _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w.,\s-]+)\])?")
 
 
 def _brought(lines: Sequence[str], extra: str) -> set[str]:
-    """The distributions that an extra brings on this system; `mlx[cuda13]` brings what mlx's own extra does, too."""
+    """The distributions that an extra requires on this system, including nested extras such as `mlx[cuda13]`."""
     names: set[str] = set()
     for line in lines:
         requirement, _, marker = line.partition(";")
@@ -81,14 +81,14 @@ def _brought(lines: Sequence[str], extra: str) -> set[str]:
 
 
 def _here(marker: str) -> bool:
-    """Whether what a marker says about the operating system is true of this one."""
+    """Whether a marker's conditions on the operating system hold here."""
     is_it = {"sys_platform": sys.platform, "platform_system": platform.system()}
     pairs = re.findall(r"(sys_platform|platform_system) == ['\"](\w+)", marker)
     return all(is_it[name] == value for name, value in pairs)
 
 
 def tidy(value: Any) -> Any:
-    """The value with what looks like a secret hidden and the home directory shortened."""
+    """The value with likely secrets hidden and the home directory shortened."""
     if isinstance(value, Mapping):
         return {key: tidy(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -101,7 +101,7 @@ def tidy(value: Any) -> Any:
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that matter here; those whose names look like secrets as "set" or "not set" only."""
+    """The relevant variables; those with names of secrets only as "set" or "not set"."""
     shown = {}
     for name in sorted({*variables, *ALWAYS}):
         if name in ALWAYS or (name.startswith(PREFIXES) and SECRET.search(name)):

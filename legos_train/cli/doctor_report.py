@@ -1,6 +1,6 @@
-"""What this installation looks like, for people and for bug reports. No section can break the rest or show a secret.
+"""A report on this installation, for users and bug reports. No section can break the rest or show a secret.
 
-Each section is made on its own; one that raises is replaced by its error. Environment variables whose names look like
+Sections are built separately; one that raises is replaced by its error. Environment variables whose names look like
 keys never have their values read, addresses lose their passwords, and the home directory is written `~`.
 """
 
@@ -24,14 +24,14 @@ from legos_train import errors
 from legos_train.cli.doctor_environment import environment, extras, tidy, version, versions
 
 PORTS = range(8000, 8010)
-"""`legos serve` listens on 8000 by default; people count up from there."""
+"""`legos serve` listens on 8000 by default; users count up from there."""
 MOST_FILES = 20_000
 LITTLE_MEMORY, LITTLE_DISK = 2.0, 2.0
-"""GiB below which the bundled model's training, and one small model's files, become tight."""
+"""GiB below which training the bundled model, or storing the files of one small model, may fail."""
 
 
 def examine() -> dict[str, Any]:
-    """All sections, plain JSON values, and `advice`. A section that could not be made is `{"error": what happened}`."""
+    """All sections as plain JSON values, and `advice`. A section that failed is `{"error": what happened}`."""
     sections: dict[str, Callable[[], Any]] = {
         "system": system,
         "versions": versions,
@@ -57,12 +57,12 @@ def examine() -> dict[str, Any]:
 
 
 def advice(report: Mapping[str, Any]) -> list[str]:
-    """One sentence for each thing that is missing or slow, with the command that changes it."""
+    """One sentence for each thing that is missing or slow, with the command that fixes it."""
     sentences = []
     device, blas, memory = (report.get(name) or {} for name in ("device", "blas", "memory"))
     if "install" in device:
         sentences.append(
-            f"Models cannot run here yet: {device['install']}. Environments, endpoints and `play` work as it is."
+            f"Models cannot run here yet: {device['install']}. Environments, endpoints and `play` work without it."
         )
     mlx = blas.get("mlx") or {}
     if device.get("default") == "cpu" and mlx and not mlx.get("fast"):
@@ -72,24 +72,24 @@ def advice(report: Mapping[str, Any]) -> list[str]:
     )
     if available is not None and available < LITTLE_MEMORY:
         sentences.append(
-            f"Only {available} GiB of memory are free; training the bundled model takes up to {LITTLE_MEMORY:g}."
+            f"Only {available} GiB of memory is free; training the bundled model takes up to {LITTLE_MEMORY:g}."
         )
     for name, place in (report.get("disk") or {}).items():
         if isinstance(place, Mapping) and not place["writable"]:
-            sentences.append(f"{place['path']} ({name}) cannot be written.")
+            sentences.append(f"{place['path']} ({name}) is not writable.")
         elif isinstance(place, Mapping) and place["free"] < LITTLE_DISK:
-            sentences.append(f"Only {place['free']} GiB are free in {place['path']} ({name}).")
+            sentences.append(f"Only {place['free']} GiB is free in {place['path']} ({name}).")
     sentences += [
-        f"The model served on port {port} runs row by row: no batches, no kept beginnings. The server's log says why."
+        f"The model served on port {port} runs row by row: no batching, no prefix cache. The server's log says why."
         for port, answer in (report.get("ports") or {}).items()
         if str(answer).endswith("row by row")
     ]
     if others := (report.get("packages") or {}).get("other_inference"):
         sentences.append(
-            f"{', '.join(others)} installs a package `inference` too, over this project's: one of the two does not "
-            "work. Use a virtual environment for each (docs/installing.md)."
+            f"{', '.join(others)} also installs a package named `inference`, over this project's: only one of them can "
+            "work. Use a separate virtual environment for each (docs/installing.md)."
         )
-    sentences += [f"The section {name} could not be made: {r['error']}" for name, r in report.items() if _failed(r)]
+    sentences += [f"The section {name} failed: {r['error']}" for name, r in report.items() if _failed(r)]
     return sentences
 
 
@@ -108,7 +108,7 @@ def system() -> dict[str, Any]:
 
 
 def packages() -> dict[str, Any]:
-    """Where this project's packages are, and what else is installed under the name of one."""
+    """Where this project's packages are, and other installed packages with the same name."""
     places = {name: importlib.util.find_spec(name) for name in ("legos_envs", "inference", "legos_train")}
     facts: dict[str, Any] = {name: str(spec and spec.origin) for name, spec in places.items()}
     others = errors.other_inferences()
@@ -131,7 +131,7 @@ def device() -> dict[str, Any]:
 
 
 def blas() -> dict[str, Any]:
-    """Which library MLX's matrix products run on, and every BLAS in the process with its threads."""
+    """The library that runs MLX's matrix products, and every BLAS in the process with its threads."""
     import numpy
 
     facts: dict[str, Any] = {"numpy": _numpy_blas(numpy)}
@@ -141,7 +141,7 @@ def blas() -> dict[str, Any]:
         from inference.forward import fastblas
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # the state says the same
+            warnings.simplefilter("ignore", RuntimeWarning)  # the status says the same
             status = fastblas.enable()
         facts["mlx"] = {"state": status.state, "library": status.library, "fast": status.fast, "tried": status.tried}
         if not status.fast:
@@ -162,7 +162,7 @@ def _numpy_blas(numpy: Any) -> str:
 
 
 def memory() -> dict[str, Any]:
-    """In GiB: of the machine, free now, this process's limit, and a container's limit where there is one."""
+    """In GiB: the machine's memory, what is free now, this process's limit, and a container's limit if there is one."""
     facts: dict[str, Any] = {"total": _gib(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))}
     info = Path("/proc/meminfo")
     if info.is_file():
@@ -180,7 +180,7 @@ def memory() -> dict[str, Any]:
 
 
 def disk() -> dict[str, Any]:
-    """Free GiB where runs and models are kept."""
+    """Free GiB where runs and models are stored."""
     places = {"here": Path.cwd(), "models": hub_cache(), "temporary": Path(os.environ.get("TMPDIR") or "/tmp")}  # noqa: S108
     facts = {}
     for name, path in places.items():
@@ -200,7 +200,7 @@ def hub_cache() -> Path:
 
 
 def ports() -> dict[str, str]:
-    """By port of this machine that somebody listens on: `legos serve` and how it runs its model, or something else."""
+    """The ports of this machine in use: `legos serve` with how it runs its model, or another program."""
     return {str(port): answer for port in PORTS if (answer := _listening(port)) is not None}
 
 
@@ -220,7 +220,7 @@ def _listening(port: int) -> str | None:
 
 
 def _answer(port: int, route: str) -> Any:
-    """What a program says there, if that is JSON; else None."""
+    """The response at that port and route if it is JSON, else None."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"http://127.0.0.1:{port}{route}", timeout=1) as answer:

@@ -1,4 +1,4 @@
-"""Flags of other projects, and what they are called here: a wrong flag of theirs is answered with ours."""
+"""Flags of other projects and their names here: the error for one of theirs suggests ours."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ FLAGS = {
     "--game": "--env",
     "--wandb-project": "--logs.wandb",
 }
-"""Flags of SPIRAL, tinker-cookbook, TRL, verl and verifiers that `legos train` does not have, with ours. What follows
-`--arg` is a constructor argument of the environment, written NAME=VALUE. A value in capitals is another than theirs."""
+"""Flags of SPIRAL, tinker-cookbook, TRL, verl and verifiers that `legos train` does not have, with ours. The text after
+`--arg` is a constructor argument of the environment, written NAME=VALUE. A value in capitals differs from theirs."""
 
 PLAYED = {
     "--model": "--policy",
@@ -94,20 +94,20 @@ PLAYED = {
     "--env-args": "--arg",
     "--output-dir": "--out",
 }
-"""Likewise of what evaluates and plays."""
+"""The same for tools that evaluate and play."""
 
 
 def named_here(flag: str, known: Collection[str]) -> str | None:
-    """What another project's flag is called by a command with the flags `known`; None where it has no such thing."""
+    """The name of another project's flag in a command with the flags `known`; None if it has no counterpart."""
     name = flag.replace("_", "-").casefold()
     ours = FLAGS.get(name, "").partition(" ")[0]
     return next((one for one in (PLAYED.get(name), ours, f"--{ours.rpartition('.')[2]}") if one in known), None)
 
 
 def translated(arguments: Sequence[str], known: Collection[str]) -> str | None:
-    """What to say about the first argument that is a flag of another trainer and none of `known`; None without one.
+    """A hint for the first argument that is another trainer's flag and not in `known`; None if there is none.
 
-    A name of theirs in a section of ours counts too: `--optim.learning-rate`, `--sampling.max-new-tokens`.
+    Their names in our sections count too: `--optim.learning-rate`, `--sampling.max-new-tokens`.
     """
     for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         flag, sign, value = argument.partition("=")
@@ -120,7 +120,7 @@ def translated(arguments: Sequence[str], known: Collection[str]) -> str | None:
             ours = FLAGS.get(f"--{name.rpartition('.')[2]}")
         if ours:
             joint = "=" if ours.startswith("--arg ") else " "
-            takes_one = joint == "=" or ours.rpartition(" ")[2].startswith("--")  # `--credit.name rae` has its own
+            takes_one = joint == "=" or ours.rpartition(" ")[2].startswith("--")  # `--credit.name rae` has a value
             here = f"{ours}{joint}{value or 'VALUE'}" if joint == "=" or (value and takes_one) else ours
             return f"{flag} is another trainer's flag; here it is `{here}`. docs/resume_fsp.md maps the others"
     return None

@@ -21,8 +21,8 @@ judge and others) try to earn more than the floor stated on the environment's pa
 what they earn. The exit code is 1 if a check failed or a floor was exceeded."""
 EXAMPLES = """
 legos envs check KuhnPoker-v0 --fuzz 1000                  # with 1000 hostile actions
-legos envs check examples/haggle.py:Haggle-v0              # one of your own
-legos envs check --all --episodes 20                       # all of them, as a table
+legos envs check examples/haggle.py:Haggle-v0              # your own environment
+legos envs check --all --episodes 20                       # all environments, as a table
 """
 
 
@@ -43,7 +43,7 @@ def run(p: Parser, options: argparse.Namespace) -> int:
 
 
 def _one(options: argparse.Namespace, kwargs: dict[str, Any]) -> int:
-    legos_envs.make(options.env, **kwargs).close()  # if it cannot be made, say so once
+    legos_envs.make(options.env, **kwargs).close()  # if it cannot be constructed, say so once
     results = _checked(options.env, options, kwargs)
     print("\n".join(str(result) for result in results if result is not None))
     return 0 if _ok(results) else 1
@@ -84,7 +84,7 @@ def _all(options: argparse.Namespace, kwargs: dict[str, Any]) -> int:
 def _checked(
     id: str, options: argparse.Namespace, kwargs: dict[str, Any]
 ) -> tuple[Report, Panel | None, FuzzReport | None]:
-    """What the checks, the degenerate players and the fuzzer found. Only what passes its checks is attacked."""
+    """Results of the checks, the degenerate players and the fuzzer; the latter two run only if the checks pass."""
     from legos_envs.testing import Report, attack, check_env, fuzz
 
     try:

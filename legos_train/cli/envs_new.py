@@ -12,7 +12,7 @@ from legos_train.cli.arguments import Parser
 
 NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,39}")
 
-ENVIRONMENT = '''"""One player hides a number, the other finds it: a start for rules of your own."""
+ENVIRONMENT = '''"""One player hides a number, the other finds it: a starting point for your own rules."""
 
 from legos_envs import Seat, TextEnv, register
 
@@ -85,7 +85,7 @@ legos envs new MyGame --dir games      # the same in games/
 def add_arguments(p: Parser) -> None:
     p.add_argument("name", metavar="NAME", help="name of the class, such as MyGame; the id is then MyGame-v0")
     p.value(
-        "--dir", type=Path, default=Path("."), metavar="DIR", help="folder to write to, made if missing (default: here)"
+        "--dir", type=Path, default=Path("."), metavar="DIR", help="output folder, created if missing (default: here)"
     )
 
 
@@ -98,7 +98,7 @@ def run(p: Parser, options: argparse.Namespace) -> int:
     module = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
     files = {folder / f"{module}.py": ENVIRONMENT, folder / f"test_{module}.py": TEST}
     if there := [str(file) for file in files if file.exists()]:
-        p.error(f"{' and '.join(there)} already exist; nothing was written")
+        p.error(f"{' and '.join(there)} already exists; nothing was written")
     folder.mkdir(parents=True, exist_ok=True)
     for file, template in files.items():
         file.write_text(template.format(name=name, module=module), encoding="utf-8")

@@ -19,7 +19,7 @@ their roles, as --seat and --actor name them."""
 EXAMPLES = """
 legos envs show Debate-v0
 legos envs show KuhnPoker-v0 --arg num_rounds=3            # the first observation changes with the arguments
-legos envs show examples/haggle.py:Haggle-v0               # one of your own
+legos envs show examples/haggle.py:Haggle-v0               # your own environment
 """
 
 

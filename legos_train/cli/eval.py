@@ -38,7 +38,7 @@ def make_parser() -> Parser:
     p.number("-n", "--games", help="games per policy and opponent", default=256, least=1)
     p.number("--samples", help="games per seed, for mean@K and pass@k", default=1, least=1, metavar="K")
     p.add_argument(
-        "--no-exact", dest="exact", action="store_false", help="skip the exact numbers, which take long in large games"
+        "--no-exact", dest="exact", action="store_false", help="skip the exact numbers, which are slow in large games"
     )
     add_playing(p)
     return p
@@ -60,7 +60,7 @@ def show(results: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(results))
         return
-    previous = None  # a policy's own exact numbers are the same against everybody
+    previous = None  # a policy's own exact numbers are the same against all opponents
     for row in results["results"]:
         for line in row_text(row, (row["env"], row["policy"]) != previous):
             print(line)

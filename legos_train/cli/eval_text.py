@@ -1,4 +1,4 @@
-"""Results for people: what `legos eval` and `legos tournament` print without `--json`."""
+"""Human-readable results: the output of `legos eval` and `legos tournament` without `--json`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from legos_train.evaluation.outcomes import OUTCOMES, in_words
 SHOWN_REGRETS = 3
 SAMPLES, MOST_SENTENCES = 2, 6
 SURE = 6
-"""So many seeds with equal results say who is better: a coin gives six sides alike in 1 of 32 cases (sign test)."""
+"""Seeds with equal results needed to name a winner: six tosses of a coin all agree in 1 of 32 cases (sign test)."""
 
 
 def row_text(row: Mapping[str, Any], exact: bool = True) -> Iterator[str]:
-    """The lines of a pairing. `exact`: also the exact numbers that the policy has against everybody."""
+    """The lines of a pairing. `exact`: also the policy's exact numbers that hold for all opponents."""
     who = row["policy"] if row["alone"] else f"{row['policy']} against {row['opponent']}"
     yield f"{row['env']}: {who}, {count(row['games'], 'game')}" + (
         f" ({row['failed']} could not be played)" if row["failed"] else ""
@@ -31,17 +31,17 @@ def row_text(row: Mapping[str, Any], exact: bool = True) -> Iterator[str]:
         yield f"  win - loss  {row['margin']:+.4f}  {interval(row['margin_ci95'])}"
     yield f"  outcomes    {'  '.join(outcome_text(row)) or 'none'}"
     for name, value in row.get("accuracy", {}).items():
-        if name != "pass@1" and f"{name}_ci95" in row["accuracy"]:  # which is mean@K again
+        if name != "pass@1" and f"{name}_ci95" in row["accuracy"]:  # pass@1 equals mean@K
             ends = [100 * end for end in row["accuracy"][f"{name}_ci95"]]
             yield f"  {name:<11} {value:.1%}  {interval(ends, '.1f')}"
     if row["turns"] is not None:
-        yield f"  length      {row['turns']:.1f} turns a game"
+        yield f"  length      {row['turns']:.1f} turns per game"
     for policy, used in row["usage"].items():
         if "completion_tokens" in used:
             cost = f", ${used['cost']:.4f}" if "cost" in used else ""
             yield (
                 f"  tokens      {policy}: {used['prompt_tokens']:.0f} read, {used['completion_tokens']:.0f} written "
-                f"({used['tokens_per_action']:.1f} an action){cost}"
+                f"({used['tokens_per_action']:.1f} per action){cost}"
             )
     numbers = row.get("exact", {})
     yield from exact_text(numbers if exact else {k: v for k, v in numbers.items() if k == "against_opponent"})
@@ -50,7 +50,7 @@ def row_text(row: Mapping[str, Any], exact: bool = True) -> Iterator[str]:
 
 
 def ending(results: Mapping[str, Any], samples: Sequence[Sequence[str]], out: Path | None) -> Iterator[str]:
-    """The closing lines: two sample games, where to find the others, and a sentence for each pairing."""
+    """The closing lines: two sample games, where to find the others, and one sentence per pairing."""
     for lines in samples[:SAMPLES]:
         yield ""
         yield from lines
@@ -63,7 +63,7 @@ def ending(results: Mapping[str, Any], samples: Sequence[Sequence[str]], out: Pa
 
 
 def in_short(row: Mapping[str, Any]) -> str:
-    """A pairing in a sentence that does not say more than its interval does."""
+    """One sentence about a pairing that claims no more than its interval supports."""
     if row["mean"] is None:
         return f"In short: no game of {row['policy']} in {row['env']} could be scored."
     played = f"mean return {row['mean']:+.3f} {interval(row['ci95'])} in {count(row['games'], 'game')} of {row['env']}"
@@ -77,18 +77,18 @@ def in_short(row: Mapping[str, Any]) -> str:
 
 
 def outcome_text(row: Mapping[str, Any]) -> Iterator[str]:
-    """`win 52.5% (47.1 .. 58.0)` for each outcome that occurred; successes also where there were none."""
+    """`win 52.5% (47.1 .. 58.0)` for each outcome that occurred; successes even if there were none."""
     rivals = row["competitive"]
     for kind in OUTCOMES:
         name = in_words(kind, rivals)
         if name is not None and (row[kind] or (name == "success" and row["mean"] is not None)):
             low, high = (100 * end for end in row["outcomes_ci95"].get(kind, (0, 0)))
-            ends = f" ({low:.1f} .. {high:.1f})" if low < high else ""  # one seed, or always the same: it says nothing
+            ends = f" ({low:.1f} .. {high:.1f})" if low < high else ""  # one seed, or equal results: not informative
             yield f"{name.replace('_', ' ')} {row[kind]:.1%}{ends}"
 
 
 def exact_text(exact: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of the exact numbers."""
+    """The lines with exact numbers."""
     for name, value in exact.items():
         if isinstance(value, float):
             yield f"  exact       {name} {value:.4f}"
@@ -112,7 +112,7 @@ def count(number: int, what: str) -> str:
 
 
 def interval(ends: tuple[float, float] | list[float], form: str = "+.4f") -> str:
-    """The ends of an interval. One without width, from one seed or from equal results, would promise too much."""
+    """The ends of an interval. A zero-width one, from one seed or equal results, would overstate the certainty."""
     if ends[0] == ends[1]:
         return "(no interval)"
     return f"(95 % interval {ends[0]:{form}} .. {ends[1]:{form}})"

@@ -16,11 +16,11 @@ FORMATS = {
     "peft": ("ADAPTER_OR_RUN", "an adapter for PEFT and vLLM (a run: runs/x, @last, @best, @step_40)"),
     "mlx": ("PEFT_DIR", "a PEFT adapter in mlx-lm's layout, for legos and mlx-lm"),
     "hub": ("RUN", "a folder with the adapter and a model card"),
-    "parquet": ("RUN_OR_LOG", "rollouts as a Parquet file, for `datasets` (runs/x@step_40: those of that step)"),
+    "parquet": ("RUN_OR_LOG", "rollouts as a Parquet file, for `datasets` (runs/x@step_40: only that step)"),
     "jsonl": ("RUN_OR_LOG", "the same as JSON lines"),
     "verifiers": ("ENV_ID", "an environment as a package for verifiers v1 and prime-rl"),
 }
-"""By format what is given and what is written."""
+"""By format, what it reads and what it writes."""
 NOTHING_LEAVES = "Nothing leaves this machine, except with hub --push."
 DESCRIPTION = "\n".join(
     [
@@ -45,11 +45,11 @@ FORMATS_OF = {
     "public": ("hub",),
     "arg": ("verifiers",),
 }
-"""Which formats take an option; the others are for all."""
+"""Formats that take an option; options not listed are for all."""
 
 
 def make_parser(format: str | None = None) -> Parser:
-    """The parser of all formats, or of one, with its own help."""
+    """The parser for all formats, or for a single one with its own help."""
     if format is None:
         p = Parser("export", DESCRIPTION, EXAMPLES)
         p.add_argument("format", choices=tuple(FORMATS), help="what to write")
@@ -100,19 +100,19 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _check(p: Parser, options: argparse.Namespace) -> None:
-    """Refuses options that the format does not take."""
+    """Rejects options that the format does not take."""
     for name, formats in FORMATS_OF.items():
         if getattr(options, name) and options.format not in formats:
-            p.error(f"--{name.replace('_', '-')} goes with {' and '.join(formats)}")
+            p.error(f"--{name.replace('_', '-')} only works with {' and '.join(formats)}")
     if options.public and not options.push:
-        p.error("--public goes with --push")
+        p.error("--public needs --push")
 
 
 def find_adapter(spec: str, scratch: Path) -> tuple[str | None, Path]:
-    """The base model's name, if it is known, and the adapter's folder; that of a checkpoint is made in `scratch`.
+    """The base model's name, if known, and the adapter's folder; an adapter from a checkpoint is written to `scratch`.
 
     Raises:
-        PolicyError, ExportError: there is no such adapter.
+        PolicyError, ExportError: no such adapter exists.
     """
     from legos_train.export import is_checkpoint, peft, unpack
     from legos_train.players import words

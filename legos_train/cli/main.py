@@ -1,4 +1,4 @@
-"""The command line: `legos VERB ...`. Each verb imports what it needs and nothing else."""
+"""The command line: `legos VERB ...`. Each verb imports only what it needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERBS = {
     "export": ("legos_train.cli.export", "export adapters, rollouts and environments for other tools"),
     "doctor": ("legos_train.cli.doctor", "show what is installed here and how it is set up"),
     "completion": ("legos_train.cli.completion", "print a script that completes `legos` in bash, zsh or fish"),
-    "bootstrap": ("legos_train.cli.bootstrap", "remake the bundled model `tiny`"),
+    "bootstrap": ("legos_train.cli.bootstrap", "rebuild a bundled model"),
 }
 EXTRAS = {
     **dict.fromkeys(("mlx", "mlx_lm", "transformers", "tokenizers", "safetensors", "tomli_w"), "train"),
@@ -37,12 +37,12 @@ EXTRAS = {
 
 
 OPEN_FILES = "not allowed to raise maximum limit"
-"""What Python says when mlx-lm, as it is imported, asks for more open files than the hard limit."""
+"""Python's error when mlx-lm, on import, asks for more open files than the hard limit allows."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a verb and returns its exit code: 0, 1 for a failure that a message explains, 2 for wrong usage, 3 for a
-    training run that made no update.
+    """Runs a verb and returns its exit code: 0, 1 for a failure explained by a message, 2 for wrong usage, 3 for a
+    training run without any update.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     module, _ = VERBS[arguments[0]]
     try:
         code: int = importlib.import_module(module).run(arguments[1:])
-        sys.stdout.flush()  # here, and not at exit, where a reader that has gone could not be handled
+        sys.stdout.flush()  # not at exit, where a closed pipe could no longer be handled
         return code
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
@@ -90,14 +90,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _for_people() -> None:
-    """A process that only runs a command: warnings without the place in our code, errors of settings without links."""
+    """Sets up a process that only runs a command: warnings without source lines, settings errors without links."""
     import os
     import warnings
 
     said: set[str] = set()
 
     def note(message: Warning | str, *rest: object) -> str:
-        """The same text once, from wherever it comes: several parts of a command may each look up an id."""
+        """Shows each text only once: several parts of a command may look up the same id."""
         text = f"note: {message}\n" * (str(message) not in said)
         said.add(str(message))
         return text
@@ -107,9 +107,9 @@ def _for_people() -> None:
 
 
 def _reader_left() -> int:
-    """Ends quietly when what reads our output has gone, as `legos envs show X | head` does; 141 is what shells expect.
+    """Exits quietly when the reader of our output is gone, as in `legos envs show X | head`; shells expect 141.
 
-    Standard output goes to nowhere from here on: Python flushes it once more at exit and would complain.
+    Standard output is redirected to the null device, since Python flushes it once more at exit and would complain.
     """
     import os
 
@@ -118,17 +118,15 @@ def _reader_left() -> int:
 
 
 def explained(error: BaseException) -> bool:
-    """Whether the error was raised on purpose, with a message for the user: ours, or one about a file."""
+    """Whether the error was raised deliberately, with a message for the user: one of ours, or one about a file."""
     ours = type(error).__module__.partition(".")[0] in ("legos_envs", "legos_train", "inference")
     return ours or isinstance(error, OSError) or OPEN_FILES in str(error)
 
 
 def message(error: BaseException, verb: str = "train") -> str:
-    """What went wrong while a verb was run."""
+    """The message for an error that occurred while running a verb."""
     if OPEN_FILES in str(error):
-        return (
-            "mlx-lm needs to be allowed 4096 open files; raise the hard limit (ulimit -Hn), or do without `ulimit -n`"
-        )
+        return "mlx-lm needs a limit of 4096 open files; raise the hard limit (ulimit -Hn), or drop your `ulimit -n`"
     if isinstance(error, OSError) and error.errno is not None:
         from legos_train.disk import fsops
 
@@ -151,7 +149,7 @@ def _usage(arguments: Sequence[str]) -> int:
 
 
 def launch() -> int:
-    """`main` for a rank that `mlx.launch` started: without a verb it trains."""
+    """`main` for a rank started by `mlx.launch`: without a verb it trains."""
     arguments = sys.argv[1:]
     known = arguments[:1] and (arguments[0] in VERBS or arguments[0] in ("-h", "--help", "-V", "--version"))
     return main(arguments if known else ["train", *arguments])

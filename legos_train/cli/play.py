@@ -1,4 +1,4 @@
-"""`legos play ENV`: a person in the terminal at one seat or several, any policy at the others."""
+"""`legos play ENV`: a person in the terminal in one or more seats, any policy in the others."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ import legos_envs
 from inference import InferenceError
 from legos_envs import Episode
 from legos_train.cli.arguments import ENV, Parser, add_asking
-from legos_train.cli.play_table import Left, PlaySession
+from legos_train.cli.play_table import PlayerLeft, PlaySession
 from legos_train.config import parse_assignments
 from legos_train.evaluation import outcomes
 from legos_train.observe import plain_text
 from legos_train.players import replies, words
 
 WIDEST, LONGEST = 100, 600
-"""Columns of text at most; characters of an answer that is shown when the game is over."""
+"""Maximum columns of text, and maximum characters shown of an answer after the game."""
 DESCRIPTION = """Play in the terminal, against any policy.
 
 Answer with an action such as [bet], or with text; end a line with a backslash to continue on the next.
-Type ? for help and /undo to take back a typo. Ctrl-C leaves.
+Type ? for help and /undo to take back a typo. Ctrl-C exits.
 
 You play the first trained seat unless --seat puts you elsewhere (`--seat judge=human`)."""
 EXAMPLES = """
-legos play KuhnPoker-v0 --opponent optimal            # you against an equilibrium, no model needed
+legos play KuhnPoker-v0 --opponent optimal            # against an equilibrium, no model needed
 legos play TicTacToe-v0 --seat player_1=human         # random play moves first
 legos play Debate-v0 --seat judge=human               # any seat, by agent or role
 legos play KuhnPoker-v0 --opponent runs/kuhn@best     # against a run
@@ -51,7 +51,7 @@ def make_parser() -> Parser:
         "model directory, runs/x@best, an endpoint http://HOST:PORT/v1#MODEL",
     )
     p.value("--opponent", default="random", metavar="POLICY", help="who takes all other seats, including judges")
-    p.number("--seed", metavar="S", help="replay the deal of this seed (default: a new one)")
+    p.number("--seed", metavar="S", help="replay the deal of this seed (default: random)")
     add_asking(p)
     p.env_arguments()
     return p
@@ -73,7 +73,7 @@ def run(arguments: Sequence[str]) -> int:
         free = [agent for agent, policy in who.items() if policy is None]
         trained = [agent for agent in free if env.infos[agent].get("trainable", True)]
         if not free:
-            p.error("every seat is given to a policy, and none to you; leave one free or write NAME=human")
+            p.error("all seats are taken by policies, and none is left for you; leave one free or write NAME=human")
         who[(trained or free)[0]] = "human"
     return _run(env, {agent: policy or options.opponent for agent, policy in who.items()}, options)
 
@@ -87,14 +87,14 @@ def _run(env: Any, who: dict[str, str], options: Any) -> int:
         table = PlaySession(env, players, seed, write=_write, pass_on=_hand_over if _at_a_terminal() else None)
         others = ", ".join(f"{agent} is {policy}" for agent, policy in who.items() if policy != "human")
         print(f"You are {' and '.join(people)}{'; ' if others else ''}{others}. Type ? for help, /undo after a typo.\n")
-        # asyncio's own handler would only ask the game to end, and the question to the person would stay
+        # asyncio's own handler would only cancel the game; the prompt would keep waiting for input
         before = signal.signal(signal.SIGINT, _interrupted)
         try:
             return asyncio.run(_games(table, who, cast))
         except EOFError:
             print("\nno more input: game left")
             return 1
-        except Left:
+        except PlayerLeft:
             print("game left")
         except KeyboardInterrupt:
             print("\ngame left")
@@ -113,13 +113,13 @@ def _interrupted(number: int, frame: object) -> None:
 def _at_a_terminal() -> bool:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
-    with suppress(ImportError):  # Windows has none; elsewhere `input` gets arrow keys and a history from it
+    with suppress(ImportError):  # not on Windows; elsewhere it gives `input` arrow keys and a history
         importlib.import_module("readline")
     return True
 
 
 def _write(text: str) -> None:
-    """Prints with lines broken between words, at a terminal's width; boards and short lines stay as they are."""
+    """Prints text wrapped at the terminal's width; boards and short lines stay unchanged."""
     text = plain_text.clean(text)
     if not sys.stdout.isatty():
         print(text)
@@ -130,22 +130,22 @@ def _write(text: str) -> None:
 
 
 def _hand_over(agent: str) -> None:
-    """Another person's turn: what the one before could read must be gone when it is shown."""
-    input(f"\nNow {agent}. Give the keyboard over; Enter clears the screen and shows what {agent} may see> ")
+    """Another person's turn: clears what the previous one could read before showing theirs."""
+    input(f"\nNow {agent}. Hand over the keyboard; Enter clears the screen and shows what {agent} may see> ")
     print("\x1b[2J\x1b[3J\x1b[H", end="", flush=True)
 
 
 async def _games(table: PlaySession, who: dict[str, str], cast: words.Cast) -> int:
-    """Plays, shows the result and, to somebody at a terminal, offers to take the last entry back even then.
+    """Plays and shows the result; at a terminal, then still offers to take back the last entry.
 
-    Returns the exit code: 1 where a player could not answer and nobody wanted to wait for it.
+    Returns the exit code: 1 if a player could not answer and the user did not retry.
     """
     while True:
         try:
             episode = await table.play()
-        except (InferenceError, OSError) as error:  # an endpoint; all answers so far are kept
+        except (InferenceError, OSError) as error:  # an endpoint failed; all answers so far are kept
             print(f"error: {error}", file=sys.stderr)
-            if not sys.stdin.isatty() or input("Enter asks again; anything else leaves> ").strip():
+            if not sys.stdin.isatty() or input("Enter retries; anything else quits> ").strip():
                 return 1
             cast.revive()
             continue
@@ -153,7 +153,7 @@ async def _games(table: PlaySession, who: dict[str, str], cast: words.Cast) -> i
         if not sys.stdin.isatty():
             return 0
         try:
-            line = input("\nEnter leaves; undo takes back what you typed last> ")
+            line = input("\nEnter quits; undo takes back your last entry> ")
         except EOFError:
             return 0
         if line.strip().casefold().removeprefix("/") != "undo" or not table.take_back():
@@ -167,7 +167,7 @@ def _show_result(table: PlaySession, episode: Episode, who: dict[str, str]) -> N
         _write(f"{answer.agent}: {text if len(text) <= LONGEST else text[:LONGEST] + ' ...'}")
     for agent in [agent for agent, policy in who.items() if policy == "human"]:
         messages = table.env.observe(agent)["messages"]
-        if messages and messages[-1]["role"] == "user":  # what it was told after its last action
+        if messages and messages[-1]["role"] == "user":  # what it was shown after its last action
             print()
             _write(f"{agent} is told: {messages[-1]['content']}")
     print()
@@ -177,7 +177,7 @@ def _show_result(table: PlaySession, episode: Episode, who: dict[str, str]) -> N
 
 
 def _verdict(table: PlaySession, episode: Episode, who: dict[str, str]) -> str:
-    """Whether the person has won, where one plays and what one side wins the others lose."""
+    """Whether the person has won, if only one plays and the game is competitive."""
     people = [agent for agent, policy in who.items() if policy == "human" and episode.trajectories[agent].trainable]
     if len(people) != 1 or not outcomes.competitive(table.env):
         return ""

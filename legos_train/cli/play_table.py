@@ -1,7 +1,7 @@
-"""A game with people at the table: every answer is kept, so that a typo can be taken back and the game played on.
+"""A game with people at the table: every answer is kept, so a typo can be taken back and the game continued.
 
-Taking back plays the episode again from its seed with all answers before the typo as they were given, whoever gave
-them: models and endpoints are not asked again. What comes after it is asked for anew.
+Taking back replays the episode from its seed with all answers before the typo, whoever gave them, so models and
+endpoints are not asked again. Everything after it is asked for again.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 
 HELP = """\
   an action      with or without its brackets, in any case: bet, [bet], BET
-  text\\          any text, where no move is asked for; the \\ goes on in the next line
+  text\\          any text, if no move is asked for; a final \\ continues on the next line
   ? /help        this
-  /look          what you were told last, the board too
+  /look          your last observation, with the board
   /legal         the legal actions
-  /undo          take back what was typed last; the game goes on from there
+  /undo          take back your last entry; the game continues from there
   /quit          leave
-Where a move is asked for, the slash may be left out."""
+If a move is asked for, the slash may be left out."""
 COMMANDS = ("help", "look", "legal", "undo", "quit")
 
 
 class TakenBack(Exception):
-    """The last entry of a person was taken back: play again with the answers that are left."""
+    """A person took back their last entry: replay with the remaining answers."""
 
 
-class Left(Exception):
+class PlayerLeft(Exception):
     """A person has left the game."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer of the game."""
+    """One answer in the game."""
 
     agent: str
     turn: int
@@ -54,12 +54,12 @@ class PlaySession:
     """One episode with people in some seats.
 
     Args:
-        env: what is played.
+        env: the environment to play.
         players: by agent; `None` is a person.
-        seed: of the episode.
+        seed: seed of the episode.
         read, write: as in `HumanPolicy`.
-        pass_on: called with an agent before its turn, when a person has that seat and another person was asked last:
-            hides what only the other may see.
+        pass_on: called with an agent before its turn if a person has that seat and another person was asked last, to
+            hide what only the other may see.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class PlaySession:
                 self._seats[agent] = self._seat(player if callable(player) else ModelSeat(player), person=False)
 
     async def play(self) -> Episode:
-        """Plays to the end, as often as something is taken back.
+        """Plays to the end, and again after each entry that is taken back.
 
         Raises:
-            Left: a person has left.
+            PlayerLeft: a person has left.
             NoInput: the input has ended.
         """
         while True:
@@ -100,7 +100,7 @@ class PlaySession:
                 continue
 
     def take_back(self) -> bool:
-        """Forgets the last entry of a person and all that was answered after it; False if there is none."""
+        """Drops the last entry of a person and all answers after it; False if there is none."""
         last = max((k for k, answer in enumerate(self.answers) if answer.by_person), default=None)
         if last is None:
             return False
@@ -112,7 +112,7 @@ class PlaySession:
         return True
 
     def since(self) -> list[Answer]:
-        """What the others answered after a person's last entry."""
+        """The others' answers since a person's last entry."""
         last = max((k for k, answer in enumerate(self.answers) if answer.by_person), default=-1)
         return self.answers[last + 1 :]
 
@@ -130,12 +130,12 @@ class PlaySession:
 
     def _read(self, prompt: str) -> str:
         if self._legal:
-            self.write(self._legal)  # below what was told, where that does not list them
+            self.write(self._legal)  # below the observation, if that does not list them
             self._legal = ""
         return self._input(prompt)
 
     def _show(self, text: str) -> None:
-        """Writes what somebody is told, without the lines that it begins with like the last: rules are read once."""
+        """Writes an observation without the leading lines it shares with the last one: rules are shown once."""
         if text not in self._position:
             self.write(text)
             return
@@ -167,7 +167,7 @@ class PlaySession:
         return text
 
     def _command(self, text: str, decision: Decision) -> bool:
-        """Runs a line that is a command instead of an action; see `HELP`."""
+        """Runs a line if it is a command rather than an action; see `HELP`."""
         word, legal = text.strip().casefold(), decision.legal_actions
         if legal and written(text.strip(), decision) in legal:
             return False
@@ -181,7 +181,7 @@ class PlaySession:
         elif name == "legal":
             self.write(" ".join(legal) if legal else "any text")
         elif name == "quit":
-            raise Left
+            raise PlayerLeft
         elif self.take_back():
             raise TakenBack
         else:
@@ -190,7 +190,7 @@ class PlaySession:
 
 
 class ModelSeat:
-    """A model as a policy: one answer at a time. Conversations are kept by agent, as in training."""
+    """A model as a policy, one answer at a time. Conversations are kept per agent, as in training."""
 
     def __init__(self, player: ModelPlayer):
         self.player = player
@@ -198,7 +198,7 @@ class ModelSeat:
         self._tokens: dict[tuple[str, int], tuple[int, ...]] = {}
 
     def __call__(self, decision: Decision) -> str:
-        """What the model says. Nothing when the prompt has outgrown its context, as in training: an invalid move.
+        """The model's reply; empty, and so an invalid move, if the prompt exceeds its context, as in training.
 
         Raises:
             RuntimeError: the engine failed.
@@ -224,7 +224,7 @@ class ModelSeat:
         return player.renderer.reply(completion.tokens)
 
     def hear(self, decision: Decision) -> None:
-        """Goes through a turn that was answered before, so that the next prompt has it as it was sampled."""
+        """Replays a turn that was already answered, so that the next prompt has it as it was sampled."""
         self._prompt(decision)
         tokens = self._tokens.get((decision.agent, decision.turn))
         if tokens is not None:

@@ -1,4 +1,4 @@
-"""`legos report`: rewrites the report of a run, finished or not; several runs are compared."""
+"""`legos report`: rewrites the report of a run, finished or not, and compares several runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DESCRIPTION = """Rewrite DIR/report.html and DIR/figures/*.svg from the files of
 Given several runs, also write compare.html into the first."""
 EXAMPLES = """
 legos report runs/kuhn
-legos report runs/kuhn runs/kuhn_fsp --png      # both, and a comparison
+legos report runs/kuhn runs/kuhn_fsp --png      # both reports and a comparison
 """
 
 

@@ -11,17 +11,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from inference.types import Lookahead, Threads
+from inference.server import Settings
+from inference.types import MAX_KV_BYTES, MAX_ROWS, PREFIX_CACHE_BYTES, Lookahead, Threads
 from legos_train.cli.arguments import Parser, add_loading
 from legos_train.errors import PolicyError
 from legos_train.export import unpack
 from legos_train.players import words
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+DEFAULTS = Settings()
 
 
 class CannotServe(ValueError):
-    """The server cannot be started in this way."""
+    """The server cannot be started with these options."""
 
 
 DESCRIPTION = """Serve a model over HTTP with OpenAI's API; adapters can be swapped while it runs.
@@ -29,7 +30,7 @@ DESCRIPTION = """Serve a model over HTTP with OpenAI's API; adapters can be swap
 By default it listens on this machine only and needs no key. Any other --host needs --api-key-file. There is no TLS."""
 EXAMPLES = """
 legos serve                                                             # the bundled model at http://127.0.0.1:8000/v1
-legos serve --adapter kuhn=runs/kuhn --adapter best=runs/kuhn@best      # results of a run, as two more models
+legos serve --adapter kuhn=runs/kuhn --adapter best=runs/kuhn@best      # two adapters of a run, as two more models
 legos serve --host 0.0.0.0 --allowed-host gpu.lan --api-key-file keys.txt   # for other machines
 """
 
@@ -54,8 +55,8 @@ def make_parser() -> Parser:
     p.value(
         "--adapter-root", type=Path, metavar="DIR", help="let clients load adapters below DIR by path (default: none)"
     )
-    number("--max-adapters", 8, "most adapters at a time", least=0)
-    number("--max-lora-rank", 64, "highest rank of an adapter")
+    number("--max-adapters", DEFAULTS.max_adapters, "maximum number of adapters loaded", least=0)
+    number("--max-lora-rank", DEFAULTS.max_lora_rank, "maximum rank of an adapter")
     p.value("--host", metavar="HOST", default="127.0.0.1", help="address to listen on")
     p.number("--port", help="port to listen on", default=8000, most=65535)
     p.repeated("--allowed-host", metavar="NAME", help="also accept requests whose Host header is NAME")
@@ -65,17 +66,17 @@ def make_parser() -> Parser:
         metavar="FILE",
         help="API keys of at least 16 characters, one per line; clients must send one of them (default: no key)",
     )
-    number("--max-queue", 512, "completions that may wait or run; more get status 429")
-    number("--max-rows", 64, "sequences decoded at a time")
-    number("--max-kv-mib", 4096, "MiB for keys and values of running sequences")
-    number("--prefix-cache-mib", 256, "MiB for cached prompt prefixes", least=0)
+    number("--max-queue", DEFAULTS.max_queue, "completions waiting or running; beyond that, status 429")
+    number("--max-rows", MAX_ROWS, "sequences decoded concurrently")
+    number("--max-kv-mib", MAX_KV_BYTES >> 20, "MiB for keys and values of running sequences")
+    number("--prefix-cache-mib", PREFIX_CACHE_BYTES >> 20, "MiB for cached prompt prefixes", least=0)
     p.value(
         "--threads",
         type=_threads,
-        default=1,
+        default=DEFAULTS.threads,
         metavar="N|auto",
-        help="threads of the matrix library on a CPU; auto: as many as are idle at the start, for models of 50 million "
-        "weights and more, else 1",
+        help="threads of the matrix library on a CPU; auto: the number of idle cores at the start for models of 50 "
+        "million weights or more, otherwise 1",
     )
     add_loading(p)
     p.add_argument(
@@ -85,7 +86,7 @@ def make_parser() -> Parser:
         help="whether to submit a step before the last one's tokens are known; tokens stay the same (default: auto, "
         "on Metal and CUDA)",
     )
-    number("--drain-seconds", 30, "how long running requests may continue after SIGTERM", least=0)
+    number("--drain-seconds", 30, "seconds that running requests may continue after SIGTERM", least=0)
     return p
 
 
@@ -98,17 +99,17 @@ def run(arguments: Sequence[str]) -> int:
 def _serve(options: argparse.Namespace, folder: Path) -> int:
     keys, (adapters, bases) = _keys(options.api_key_file), _adapters(options.adapter, folder)
     model = _model(options.model, bases)
-    if options.host not in LOOPBACK and not keys:
+    if options.host not in DEFAULTS.hosts and not keys:
         raise CannotServe(
-            f"--host {options.host} can be reached from other machines: give --api-key-file FILE, or serve on 127.0.0.1"
+            f"--host {options.host} is reachable from other machines: give --api-key-file FILE, or serve on 127.0.0.1"
         )
 
     _check_port(options.host, options.port)
     from inference import loading
     from inference.forward import fastblas
-    from inference.server import Settings, create_app, serve
+    from inference.server import create_app, serve
 
-    if loading.is_here(model):  # else it is downloaded while requests are answered 503
+    if loading.is_here(model):  # else it is downloaded while requests get 503
         loading.find_model(model)
     fastblas.enable(1 if options.threads == "auto" else options.threads)
     settings = Settings(
@@ -118,7 +119,7 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
         max_adapters=options.max_adapters,
         max_lora_rank=options.max_lora_rank,
         keys=keys,
-        hosts=(*LOOPBACK, options.host, *options.allowed_host),
+        hosts=(*DEFAULTS.hosts, options.host, *options.allowed_host),
         max_queue=options.max_queue,
         dequantize=options.dequantize,
         threads=options.threads,
@@ -136,12 +137,12 @@ def _threads(text: str) -> Threads:
     if text == "auto":
         return "auto"
     if not (text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"takes a whole number of at least 1, or auto; got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, or auto; got {text!r}")
     return int(text)
 
 
 def _check_port(host: str, port: int) -> None:
-    """Checked before the model is loaded. If the port is taken in the meantime, the server reports it."""
+    """Checks the port before the model is loaded. If it is taken in the meantime, the server reports it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -156,20 +157,20 @@ def _keys(file: Path | None) -> tuple[str, ...]:
         return ()
     keys = tuple(line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
     if not keys or min(map(len, keys)) < 16:
-        raise CannotServe(f"{file} must have at least one API key of 16 or more characters, one a line")
+        raise CannotServe(f"{file} must have at least one API key of 16 or more characters, one per line")
     mode = stat.S_IMODE(file.stat().st_mode)
     if mode & 0o077:
         print(
             f"warning: {file} has mode {mode:04o}, so other users of this machine may read or change the keys in it; "
-            f"chmod 600 {file} ends that",
+            f"fix it with chmod 600 {file}",
             file=sys.stderr,
         )
     return keys
 
 
 def _adapters(items: Sequence[str], folder: Path) -> tuple[dict[str, Path], set[str]]:
-    """By name the adapter directories, and the base models that they say they are for; checkpoints become adapters
-    below `folder`.
+    """The adapter directories by name, and the base models that they were trained for; checkpoints are converted to
+    adapters below `folder`.
     """
     adapters, bases = {}, set()
     for item in items:
@@ -177,15 +178,15 @@ def _adapters(items: Sequence[str], folder: Path) -> tuple[dict[str, Path], set[
         if not (name and equals and word):
             raise CannotServe(f"--adapter takes NAME=PATH; got {item!r}")
         if name in adapters:
-            raise CannotServe(f"two --adapter are called {name!r}; give each a name of its own")
+            raise CannotServe(f"two --adapter are named {name!r}; give each its own name")
         try:
             base, path = words.locate(word)
         except PolicyError:
             if not (Path(word) / "adapter_config.json").exists():
                 raise
-            base, path = None, Path(word)  # one that does not say what model it is for
+            base, path = None, Path(word)  # its base model is not known
         if path is None:
-            raise CannotServe(f"--adapter {item}: {word!r} is a model; it takes an adapter directory or a run")
+            raise CannotServe(f"--adapter {item}: {word!r} is a model; give an adapter directory or a run")
         if not (path / "adapter_config.json").exists():
             _, path = unpack(word, folder / name)
         adapters[name] = path
@@ -194,10 +195,10 @@ def _adapters(items: Sequence[str], folder: Path) -> tuple[dict[str, Path], set[
 
 
 def _model(model: str | None, bases: set[str]) -> str:
-    """The base model: as given, or the one that the adapters are for."""
+    """The base model: as given, or the one the adapters were trained for."""
     if model is None and len(bases) > 1:
         raise CannotServe(
-            f"the adapters are for different models, {', '.join(sorted(bases))}; one server has one model"
+            f"the adapters are for different models, {', '.join(sorted(bases))}; a server serves only one model"
         )
     if model is not None and bases - {model}:
         print(f"note: adapters for {', '.join(sorted(bases - {model}))} are served over {model}", file=sys.stderr)

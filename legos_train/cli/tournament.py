@@ -28,13 +28,13 @@ legos tournament                                                           # the
 def make_parser() -> Parser:
     p = Parser("tournament", DESCRIPTION, EXAMPLES)
     env_names(p, "*")
-    p.repeated("-m", "--policy", metavar="POLICY", help="a policy that takes part; at least two")
+    p.repeated("-m", "--policy", metavar="POLICY", help="a participating policy; give at least two")
     p.number("-n", "--games", help="games per pair and env", default=128, least=1)
     p.value(
         "--leaderboard",
         type=Path,
         metavar="FILE",
-        help="where games and ratings are kept, made if missing (default: leaderboard.sqlite in LEGOS_DATA, else in "
+        help="where games and ratings are kept, created if missing (default: leaderboard.sqlite in LEGOS_DATA, else in "
         "runs/)",
     )
     p.add_argument("--no-leaderboard", action="store_true", help="do not count these games on a leaderboard")
@@ -49,10 +49,10 @@ def run(arguments: Sequence[str]) -> int:
     path = None if options.no_leaderboard else options.leaderboard or leaderboard.default_path()
     if not options.env and not names:
         if path is None or not path.exists():
-            p.error(f"no envs and no policies are given, and there is no leaderboard at {path}")
+            p.error(f"give envs and policies: there is no leaderboard at {path} to show")
         return _show(crossplay.leaderboard_standings(leaderboard.Leaderboard(path), options.seed), options.json)
     if not options.env or len(names) < 2:
-        p.error(f"a tournament takes at least one env and two different policies; got {options.env} and {names}")
+        p.error(f"a tournament needs at least one env and two different policies; got {options.env} and {names}")
     return _show(crossplay.tournament(Session(options), names, path), options.json)
 
 
@@ -66,7 +66,7 @@ def _show(results: dict[str, Any], as_json: bool) -> int:
 
 
 def lines(results: dict[str, Any]) -> Iterator[str]:
-    """The results for people."""
+    """Human-readable results."""
     yield f"{', '.join(results['envs']) or 'no games'}"
     skills, mixture = results["openskill"] or {}, results["meta_nash"] or {}
     width = max([6, *map(len, results["ratings"])])

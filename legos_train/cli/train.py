@@ -30,7 +30,7 @@ EXAMPLES = """
 legos train                                            # the bundled model on Kuhn poker
 legos train --env Nim-v0 --steps 40                    # another game
 legos train --env KuhnPoker-v0 --credit.name rae       # another credit method
-legos train --eval-env Nim-v0 --eval-env gsm8k=GSM8K-v0 --eval-arg gsm8k:source=test.jsonl   # measured, not trained
+legos train --eval-env Nim-v0 --eval-env gsm8k=GSM8K-v0 --eval-arg gsm8k:source=test.jsonl   # evaluated, not trained on
 legos train --preset proposer_solver --smoke           # a task's settings, small; without --smoke for a real model
 legos train --preset debate --size 4b --dry-run        # what a real model of that size would need
 legos train --resume --run-dir runs/kuhn               # continue a run
@@ -38,18 +38,18 @@ legos train --resume --run-dir runs/kuhn               # continue a run
 SETTINGS = """All settings follow, by section. Each is also a key of a TOML file for --config: --optim.lr 1e-4
 is `lr = 1e-4` in the table [optim], and none is "none"."""
 ALIASES = {"generate": "--server.urls", "wandb": "--logs.wandb", "trackio": "--logs.trackio", "run_dir": "--run-dir"}
-"""Options that are settings by another name; `--run-dir` is read here too, because `--resume` looks into it."""
+"""Options that are aliases of settings; `--run-dir` is also parsed here because `--resume` needs it."""
 
 
 def make_parser() -> Parser:
-    """The options besides the settings; what it does not know is for tyro, which knows the settings."""
+    """The parser of all options except the settings; it leaves unknown arguments to tyro, which parses those."""
     p = Parser("train", DESCRIPTION, EXAMPLES, usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False)
     p.add_argument(
         "--env",
         action="append",
         default=[],
         metavar="ID",
-        help="the environment; several may be given, ID=2 draws one twice as often (repeatable; none: --preset kuhn)",
+        help="the environment; several may be given, ID=2: twice as often (repeatable; default: --preset kuhn)",
     )
     p.env_arguments("constructor argument of the environment")
     p.add_argument(
@@ -57,7 +57,7 @@ def make_parser() -> Parser:
         action="append",
         default=[],
         metavar="[NAME=]ID",
-        help="an environment to measure and never train on, instead of the config's [[eval.env]] (repeatable)",
+        help="an environment to evaluate and never train on, instead of the config's [[eval.env]] (repeatable)",
     )
     p.repeated("--eval-arg", metavar="[NAME:]KEY=VALUE", help="constructor argument of the --eval-env")
     p.repeated(
@@ -70,7 +70,7 @@ def make_parser() -> Parser:
         metavar="NAME=ROLE,ROLE",
         help="train a separate policy for these roles, instead of one for all; every trained role must be named",
     )
-    p.repeated("--preset", metavar="NAME", help="settings for a task, see the list of presets")
+    p.repeated("--preset", metavar="NAME", help="settings for a task, see the list below")
     p.add_argument("--smoke", action="store_true", help="with --preset: a small run of a bundled model")
     p.value(
         "--size",
@@ -95,7 +95,7 @@ def make_parser() -> Parser:
         metavar="PORT",
         help="show episodes in the browser while training, on this machine only (default: a free port)",
     )
-    p.add_argument("--resume", action="store_true", help="continue the run in --run-dir from its newest checkpoint")
+    p.add_argument("--resume", action="store_true", help="continue the run in --run-dir from its latest checkpoint")
     p.add_argument(
         "--dry-run", action="store_true", help="print the settings with an estimate of memory and time; train nothing"
     )
@@ -132,7 +132,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def split_urls(arguments: Iterable[str]) -> Iterator[str]:
-    """The arguments, with addresses that commas join apart, as tyro takes the values of a tuple."""
+    """The arguments with comma-separated addresses split, as tyro takes the values of a tuple."""
     takes = False
     for word in arguments:
         flag, sign, value = word.partition("=")
@@ -144,25 +144,27 @@ def split_urls(arguments: Iterable[str]) -> Iterator[str]:
 
 
 def settings(options: argparse.Namespace, rest: Sequence[str] = ()) -> dict[str, Any]:
-    """The settings of presets, files, a resumed run and the options above, as plain values.
+    """The settings from presets, files, a resumed run and the options above, as plain values.
 
-    Where nothing says what is trained they are those of the preset `PLAIN`; `rest`: the flags of single settings.
+    If none of them says what to train, the preset `PLAIN` applies; `rest`: the flags of single settings.
     """
     if options.smoke and not options.preset:
         raise ConfigError("--smoke is a small run of a preset: give --preset NAME too")
     if options.smoke and options.size:
-        raise ConfigError("--smoke is a small run of a bundled model: leave --size out")
+        raise ConfigError("--smoke is a small run of a bundled model: leave out --size")
     data: dict[str, Any] = {}
     for name in options.preset:
         data = merged(data, preset(name, smoke=options.smoke, size=options.size))
     if options.size and not options.preset:
         data = sizes.size(options.size).over({})
+    flags = dict(_flags(rest))
+    if flags.get("--thinking", _thinking(options.config)) == "on" and "--sampling.max-tokens" not in flags:
+        data = sizes.with_thoughts(data)
     for file in options.config:
         data = merged(data, read_toml(Path(file)))
     if options.resume and not data and options.run_dir and (file := Path(options.run_dir) / "config.toml").exists():
         data = read_toml(file)
-    flags = {word.partition("=")[0] for word in rest}
-    if not (data or options.preset or options.config or options.env or flags & {"--model", "--backend"}):
+    if not (data or options.preset or options.config or options.env or flags.keys() & {"--model", "--backend"}):
         data = preset(PLAIN)
     if options.env:
         data["env"] = [_env(word) for word in options.env]
@@ -186,6 +188,19 @@ def settings(options: argparse.Namespace, rest: Sequence[str] = ()) -> dict[str,
     return data
 
 
+def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each flag with the argument after it, as tyro reads them; underscores count as dashes."""
+    for word, following in zip(words, [*words[1:], ""]):
+        flag, sign, value = word.partition("=")
+        yield flag.replace("_", "-"), value if sign else following
+
+
+def _thinking(files: Sequence[str]) -> str | None:
+    """The thinking switch in the last settings file that has it."""
+    found = [read_toml(Path(file)).get("thinking") for file in files]
+    return next((word for word in reversed(found) if word is not None), None)
+
+
 def _learner(word: str) -> dict[str, Any]:
     name, sign, roles = word.partition("=")
     if not sign or not name or not all(roles.split(",")):
@@ -204,7 +219,7 @@ def _env(word: str) -> dict[str, Any]:
 
 
 def parse(arguments: Sequence[str], base: TrainConfig) -> TrainConfig:
-    """Command-line settings over those of `base`; wrong usage exits with 2 and says what is accepted."""
+    """Applies command-line settings on top of `base`; wrong usage exits with 2 and says what is accepted."""
     import tyro
 
     parsed = tyro.cli(
@@ -222,9 +237,9 @@ def parse(arguments: Sequence[str], base: TrainConfig) -> TrainConfig:
 
 
 def _unchecked() -> Any:
-    """Makes tyro fill settings in unchecked: `from_dict` checks them, and says what was got, which tyro does not.
+    """Makes tyro fill in settings unchecked: `from_dict` checks them and, unlike tyro, reports the value it got.
 
-    What tyro writes `None` is `none` here, as in settings files; both are read.
+    tyro's `None` is shown as `none`, as in settings files; both are accepted.
     """
     from pydantic import BaseModel
     from tyro import constructors
@@ -263,7 +278,7 @@ def _unchecked() -> Any:
         def settings(**values: Any) -> BaseModel:
             return model.model_construct(**values)
 
-        settings.__doc__ = model.__doc__  # what the help says of the section
+        settings.__doc__ = model.__doc__  # the help text of the section
         return StructConstructorSpec(settings, usual.fields)
 
     return registry

@@ -1,4 +1,4 @@
-"""`legos view DIR`: the episodes of a run or an evaluation, in the browser or the terminal; or all runs of a folder."""
+"""`legos view DIR`: the episodes of a run or an evaluation, in the browser or the terminal; or all runs in a folder."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ DESCRIPTION = """Browse the episodes of a run or an evaluation: who saw what, ev
 
 Reads DIR/rollouts.jsonl, writes DIR/view.html (one file that needs no network) and opens it in the browser.
 DIR is a run directory (runs/NAME) or the --out of `legos eval`. For a folder with several of these it shows a list to
-filter, sort and compare, served on this machine only; with --no-open it writes DIR/browse.html instead."""
+filter, sort and compare, served only on this machine; with --no-open it writes DIR/browse.html instead."""
 EXAMPLES = """
 legos view runs/kuhn                     # writes runs/kuhn/view.html and opens it
-legos view runs/kuhn --no-open           # only writes it
+legos view runs/kuhn --no-open           # only writes the page
 legos view runs                          # all runs and evaluations in runs/, also while they run
 legos view runs/a runs/b                 # both in one page, and their curves in runs/a/compare.html
 legos view runs/kuhn --terminal          # the last episode, turn by turn, in the terminal
@@ -28,7 +28,7 @@ legos view runs/kuhn --terminal          # the last episode, turn by turn, in th
 
 def make_parser() -> Parser:
     p = Parser("view", DESCRIPTION, EXAMPLES)
-    p.add_argument("dir", nargs="+", type=Path, metavar="DIR", help="a run or an evaluation; several are compared")
+    p.add_argument("dir", nargs="+", type=Path, metavar="DIR", help="a run or an evaluation; several share a page")
     p.add_argument("--no-open", action="store_true", help="do not open a browser")
     p.number("--last", help="show the newest N episodes of each; 0: all", default=5000)
     p.add_argument(
@@ -78,7 +78,7 @@ def run(arguments: Sequence[str]) -> int:
     if len(options.dir) > 1 and all((folder / "config.toml").exists() for folder in options.dir):
         from legos_train.observe.report import write_comparison
 
-        print(f"wrote {write_comparison(options.dir)}, the curves of these runs beside each other")
+        print(f"wrote {write_comparison(options.dir)}, the curves of these runs side by side")
     if not options.no_open and not webbrowser.open(path.resolve().as_uri()):
         print("no browser found; open the file yourself (--no-open skips this)")
     return 0
@@ -91,11 +91,11 @@ def _watch(serve: Callable[[int], HTTPServer], options: Namespace) -> int:
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
-        print(f"error: port {port} is taken; give another --port, or leave it out for a free one", file=sys.stderr)
+        print(f"error: port {port} is taken; give another --port, or omit it for a free one", file=sys.stderr)
         return 1
     with server:
         address = f"http://127.0.0.1:{server.server_port}/"
-        print(f"watching at {address} (Ctrl-C ends it)", flush=True)
+        print(f"watching at {address} (Ctrl-C stops it)", flush=True)
         if not options.no_open:
             webbrowser.open(address)
         try:

@@ -1,4 +1,4 @@
-"""Values given on a command line or in files: `NAME=VALUE`, and tables over tables."""
+"""Values from the command line or files: `NAME=VALUE` pairs, and merged tables."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from inference.address import hide_secrets
 
 PYTHON = {"True": True, "False": False, "None": None}
-"""What messages about arguments call these; JSON has true, false and null."""
+"""Python's names of constants, as messages about arguments use; JSON has true, false and null."""
 
 
 def merged(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
-    """Nested settings with those of `top` in front."""
+    """Nested settings, with those of `top` taking precedence."""
     out = dict(base)
     for key, value in top.items():
         both = isinstance(value, dict) and isinstance(out.get(key), dict)
@@ -23,8 +23,8 @@ def merged(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_assignments(pairs: Sequence[str], what: str) -> dict[str, object]:
-    """`["num_rounds=3", "wild=True", "memory=chat"]` as a dict: values are read as JSON or as Python's constants where
-    they are that, else as text; in double quotes everything is text.
+    """`["num_rounds=3", "wild=True", "memory=chat"]` as a dict: values are read as JSON or Python constants if
+    possible, else as text; in double quotes everything is text.
 
     Raises:
         SystemExit: a pair has no `=`; usage errors exit with 2.

@@ -1,4 +1,4 @@
-"""What a run measures while it trains: its own environments, and held-out ones that it never trains on."""
+"""What a run evaluates during training: its own environments, and held-out ones that it never trains on."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from legos_train.settings import Arguments, Section, as_entries
 
 
 class HeldOutEntry(Section):
-    """An environment that is measured and never trained on: a table `[[eval.env]]`, or `--eval-env ID`."""
+    """An environment that is evaluated and never trained on: a table `[[eval.env]]`, or `--eval-env ID`."""
 
     id: str
-    """An id of `legos envs list`, or `module:Name-v0`, or `file.py:Name-v0`."""
+    """An id from `legos envs list`, or `module:Name-v0`, or `file.py:Name-v0`."""
     name: str = ""
-    """What its numbers are called, such as `gsm8k/accuracy`; its id by default."""
+    """The prefix of its numbers, as in `gsm8k/accuracy`; its id by default."""
     args: Arguments = Field(default_factory=dict)
     """Constructor arguments; the text "null" stands for None."""
     source: str | None = None
@@ -26,20 +26,20 @@ class HeldOutEntry(Section):
     options: Arguments = Field(default_factory=dict)
     """Passed to every `reset(options=...)`."""
     opponent: Annotated[str, AfterValidator(checked_word)] | None = None
-    """Who takes the other seats: `self`, `base`, or a policy of `legos eval` (`random`, `optimal`, a run directory, an
-    endpoint's URL). None: exact numbers where the game can be solved, else `random` or self-play."""
+    """Plays the other seats: `self`, `base`, or a policy of `legos eval` (`random`, `optimal`, a run directory, an
+    endpoint's URL). None: exact numbers if the game can be solved, else `random` or self-play."""
     games: int | None = Field(default=None, ge=1)
     """Games, rounded up to whole seeds; none: `eval.games`."""
     samples: int = Field(default=1, ge=1)
     """Games on each seed from each side: several answers to a problem give pass@k."""
     every: int | None = Field(default=None, ge=0)
-    """Steps between measurements, 0: only before the first and after the last; none: `eval.every`."""
+    """Steps between evaluations; 0: only before the first and after the last; none: `eval.every`."""
     seed: int = Field(default=0, ge=0)
     """First seed of its games, the same in every run: with `args = {order = "sequential"}` the first problem."""
     temperature: float | None = Field(default=None, ge=0)
-    """Of the policy's answers; none: `sampling.temperature`."""
+    """Temperature of the policy's answers; none: `sampling.temperature`."""
     max_tokens: int | None = Field(default=None, ge=1)
-    """Most tokens of an answer; none: `sampling.max_tokens`."""
+    """Maximum tokens per answer; none: `sampling.max_tokens`."""
 
     @property
     def label(self) -> str:
@@ -60,14 +60,14 @@ class HeldOutEntry(Section):
 
 
 class EvaluationSettings(Section):
-    """Measurements while training, on fixed seeds."""
+    """Evaluations during training, on fixed seeds."""
 
     every: int = Field(default=10, ge=0)
     """Steps between evaluations; 0: only before the first and after the last. Games with many positions: see docs."""
     games: int = Field(default=256, ge=2)
-    """Games against random play, where no exact value can be computed."""
+    """Games against random play, if no exact value can be computed."""
     best: str | None = None
-    """The number that `RUN/best` is chosen by, such as `nash_conv` or `gsm8k.accuracy`; none: the first of the first
+    """The number that selects `RUN/best`, such as `nash_conv` or `gsm8k.accuracy`; none: the first of the first
     environment."""
     env: Annotated[tuple[HeldOutEntry, ...], Suppress] = ()
     """Held-out environments: tables `[[eval.env]]`."""
@@ -75,7 +75,7 @@ class EvaluationSettings(Section):
     _entries = field_validator("env", mode="before")(as_entries)
 
     def plain(self) -> dict[str, Any]:
-        """See `Section.plain`; a held-out environment has only the settings that say something."""
+        """See `Section.plain`; a held-out environment has only the settings that differ from the default."""
         out = super().plain()
         entries = [{k: v for k, v in entry.plain().items() if v not in ("", {})} for entry in self.env]
         return {**{key: value for key, value in out.items() if key != "env"}, **({"env": entries} if entries else {})}

@@ -16,7 +16,7 @@ from legos_train.settings import Arguments, Section
 
 
 def _server_address(text: str) -> str:
-    """An address of `legos serve` or vLLM; vllm:// says which it is."""
+    """An address of `legos serve` or vLLM; vllm:// states which of them it is."""
     plain = re.sub(r"^vllm://", "http://", text)
     address = str(Address.parse(plain))
     return address if plain == text else re.sub(r"^http://", "vllm://", address)
@@ -28,7 +28,7 @@ ServerAddress = Annotated[str, AfterValidator(_server_address)]
 def _variable_name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z_]\w*", value, re.ASCII):
         raise SecretError(
-            "api_key_env is the name of an environment variable, such as LEGOS_API_KEY, and never the key itself"
+            "api_key_env is the name of an environment variable, such as LEGOS_API_KEY, not the key itself"
         )
     return value
 
@@ -40,7 +40,7 @@ class EnvEntry(Section):
     """One environment of the run: a table `[[env]]`, or `--env ID`."""
 
     id: str
-    """An id of `legos envs list`, or `module:Name-v0`, or `file.py:Name-v0`."""
+    """An id from `legos envs list`, or `module:Name-v0`, or `file.py:Name-v0`."""
     name: str = ""
     """Its name in metrics and in `[actors."NAME/role"]`; its id by default."""
     weight: float = Field(default=1.0, gt=0)
@@ -62,14 +62,14 @@ class EnvEntry(Section):
 
 
 class ActorEntry(Section):
-    """Who answers for a role: a table `[actors.ROLE]`. See `legos_train.Actor`."""
+    """The player of a role: a table `[actors.ROLE]`. See `legos_train.Actor`."""
 
     system_prompt: str = ""
-    """Put before every conversation of the role."""
+    """Prepended to every conversation of the role."""
     temperature: float | None = Field(default=None, ge=0)
     """None: `sampling.temperature`, or 0 for a seat that is not trained."""
     max_tokens: int | None = Field(default=None, ge=1)
-    """Most tokens of one action; none: `sampling.max_tokens`."""
+    """Maximum tokens per action; none: `sampling.max_tokens`."""
     model: Annotated[str, AfterValidator(checked_word)] | None = None
     """`policy`, `base`, a policy of `legos eval` (`random`, `optimal`, a run directory, an endpoint's URL). None: the
     policy for seats that are trained, the base model for judges."""
@@ -78,7 +78,7 @@ class ActorEntry(Section):
 
 
 class LearnerEntry(Section):
-    """One of several policies trained side by side: a table `[[learner]]`, or `--learner NAME=ROLE,ROLE`."""
+    """One of several policies trained together: a table `[[learner]]`, or `--learner NAME=ROLE,ROLE`."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,32}$")
     """Its name in metrics, and the folder of its adapter."""
@@ -96,7 +96,7 @@ class LearnerEntry(Section):
     @field_validator("optim", "loss", "credit")
     @classmethod
     def _writable(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """None as the text that a file has for it, so that the table comes back as it was."""
+        """Writes None as a file's text for it, so that the table round-trips."""
         return {name: "none" if value is None else value for name, value in values.items()}
 
 
@@ -113,13 +113,13 @@ class SamplingSettings(Section):
     """How actions are sampled during training."""
 
     temperature: float = Field(default=1.0, ge=0)
-    """Divides the logits; 0 takes the likeliest token."""
+    """Divides the logits; 0 takes the most likely token."""
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """Sample from the likeliest tokens that together have this probability; 1: from all."""
+    """Sample from the most likely tokens that together have this probability; 1: from all."""
     max_tokens: int | None = Field(default=None, ge=1)
-    """Most tokens of one action; by default 12 with the bundled model, which only names a move, else 1024."""
+    """Maximum tokens per action; by default 12 with the bundled model, which only names a move, else 1024."""
     thinking_tokens: int | None = Field(default=None, ge=0)
-    """Most tokens of a thought, out of `max_tokens`; then the thought is closed and the action follows. None: no
+    """Maximum tokens per thought, within `max_tokens`; then the thought is closed and the action follows. None: no
     separate limit."""
     max_mismatch: float | None = Field(default=None, gt=0)
     """Largest gap, in nats, between the sampler's and the trainer's log-probability of a token of the current weights;
@@ -160,28 +160,28 @@ class FilterSettings(Section):
     """Which episodes are trained on."""
 
     draws: float = Field(default=0.0, ge=0, le=1)
-    """Share of drawn episodes to leave out."""
+    """Share of drawn episodes to drop."""
     draw_retries: int = Field(default=0, ge=0)
     """How many times a drawn episode may be played again, each time on another seed."""
     keep: Literal["all", "winners", "positive"] = "all"
     """`winners`: only trajectories with the best return of their episode, if it is better than the worst; `positive`:
     only trajectories with a return above 0. Usually set with `loss.name = "sft"`."""
     zero_advantages: bool = False
-    """Leave out turns whose advantage is exactly 0, as when a whole group agrees: the more is solved, the less a step
+    """Drop turns whose advantage is exactly 0, as when a whole group agrees: the more is solved, the less a step
     costs. The loss is then a mean over the other turns, and the KL holds the policy only on them."""
 
 
 class BranchSettings(Section):
-    """A loss over all actions in games without a tree: each action is played out from decision points that came up.
+    """A loss over all actions in games without a tree: each action is played out from sampled decision points.
 
     For each episode, a step plays `points` x legal actions x `rollouts` more from the middle.
     """
 
     when: Literal["auto", "always", "never"] = "auto"
-    """auto: in games without exact truth; `always`: in place of the tree, too; `never`: a run that needs it is
+    """auto: in games without exact truth; `always`: even if there is a tree; `never`: a run that needs it is
     refused."""
     points: int = Field(default=1, ge=1)
-    """Most decision points valued per episode, drawn at random."""
+    """Maximum decision points valued per episode, drawn at random."""
     rollouts: int = Field(default=1, ge=1)
     """How often each of their legal actions is played out to the end."""
 
@@ -210,13 +210,13 @@ class ReplaySettings(Section):
     reuse: int = Field(default=1, ge=1)
     """How many steps an episode may be used in."""
     max_staleness: int = Field(default=5, ge=0)
-    """Greatest age of an episode, in optimiser steps; older ones are dropped before use."""
+    """Maximum age of an episode, in optimiser steps; older ones are dropped before use."""
     capacity: int = Field(default=8, ge=1)
     """Batches kept."""
 
 
 class CurriculumSettings(Section):
-    """An artifact store between episodes: problems, corpus passages, anything a task sampler passes to `reset`."""
+    """An artifact store shared by episodes: problems, corpus passages, anything a task sampler passes to `reset`."""
 
     sampler: str | None = None
     """`proposed_problems`, `learnability`, `corpus`, or `module:function`; none: no artifact store."""
@@ -229,7 +229,7 @@ class CurriculumSettings(Section):
     max_age: int | None = Field(default=None, ge=1)
     """Steps after which an artifact is no longer drawn."""
     capacity: int = Field(default=10_000, ge=1)
-    """Most artifacts kept; the least learnable goes first."""
+    """Maximum number of artifacts kept; the least learnable is dropped first."""
 
 
 class MonitorSettings(Section):
@@ -252,7 +252,7 @@ class MonitorSettings(Section):
     idle: float | None = Field(default=0.5, ge=0, le=1)
     """Largest share of steps without an update."""
     live: float | None = Field(default=0.02, ge=0, le=1)
-    """Least share of tokens with a gradient."""
+    """Smallest share of tokens with a gradient."""
     worse: float | None = Field(default=0.0, ge=0)
     """How far an evaluation may fall behind the one before the first step, beyond chance."""
     average_lag: float | None = Field(default=0.6, ge=0)
@@ -260,9 +260,9 @@ class MonitorSettings(Section):
     standstill: float | None = Field(default=0.1, ge=0)
     """Largest share of the way to the optimum that may remain when an exact number has stopped moving."""
     entropy: float | None = Field(default=1e-3, ge=0)
-    """Least entropy of the next token."""
+    """Smallest entropy of the next token."""
     length: tuple[float, float] | None = None
-    """Least and most tokens per action, as multiples of the first steps' mean."""
+    """Fewest and most tokens per action, as multiples of the first steps' mean."""
     zero_advantages: float | None = Field(default=0.95, ge=0, le=1)
     """Largest share of advantages that are exactly 0."""
     kl: float | None = None
@@ -272,7 +272,7 @@ class MonitorSettings(Section):
 
 
 class AverageSettings(Section):
-    """The weight average, published at the end and evaluated beside the last weights."""
+    """The weight average, published at the end and evaluated along with the last weights."""
 
     kind: Literal["ema", "uniform", "polynomial", "none"] = "ema"
     """`ema`: exponential moving average of the weights; `uniform`: their mean; `polynomial`: their mean with step t
@@ -290,7 +290,7 @@ class CheckpointSettings(Section):
     """The checkpoints that `--resume` continues from."""
 
     every: int = Field(default=50, ge=0)
-    """Steps between checkpoints; 0 writes one at the end only."""
+    """Steps between checkpoints; 0 writes one only at the end."""
     keep: int = Field(default=2, ge=1)
     """How many checkpoints are kept; the newest stay."""
 
@@ -299,7 +299,7 @@ class LogSettings(Section):
     """What is written besides metrics.jsonl."""
 
     rollouts: int = Field(default=8, ge=0)
-    """Episodes per step kept in rollouts.jsonl, evenly over the batch."""
+    """Episodes per step kept in rollouts.jsonl, evenly spaced in the batch."""
     rollouts_every: int = Field(default=10, ge=1)
     """Steps between such samples; the first and the last step are always kept."""
     wandb: str | None = None
@@ -323,7 +323,7 @@ class ServerSettings(Section):
     """A folder that the servers see under the same path and load adapters from: vLLM's `VLLM_LORA_RESOLVER_CACHE_DIR`,
     `--adapter-root` of `legos serve`. vLLM needs one; none: adapters are sent."""
     timeout: float = Field(default=600.0, gt=0)
-    """Most seconds for one call; then its games continue on another server."""
+    """Maximum seconds per call; then its games continue on another server."""
     sessions: int = Field(default=1, ge=1)
     """Behind a router: how many session ids (header `X-Session-ID`) to spread conversations over. Each stays on the
     server that the router picks for its id; 1: no id is sent, and one call carries the turns of any games."""
@@ -348,10 +348,10 @@ class TinkerSettings(Section):
     api_key_env: VariableName = "TINKER_API_KEY"
     """The name of the environment variable that holds the key."""
     mirror: bool = True
-    """Measure with the base model loaded here and adapters fetched from the service. Off: only the tokenizer of `model`
+    """Evaluate with a local base model and adapters fetched from the service. Off: only the tokenizer of `model`
     is loaded, and answers are scored at the service."""
     in_flight: int = Field(512, ge=1)
-    """Most samples requested at a time."""
+    """Maximum number of concurrent samples."""
     multiple: int = Field(1, ge=1)
-    """Pad the sequences of a training call to a multiple of this with copies that teach nothing, for servers that
+    """Pad the sequences of a training call to a multiple of this with copies without advantage, for servers that
     compile for each shape."""

@@ -1,8 +1,7 @@
 """Models by size, with settings that fit them: `legos train --preset NAME --size 4b`. The one list of real models.
 
-Names are those of mlx-community's 4-bit checkpoints; base models that are not there in 4 bits are named as they are
-published. None of them was loaded where this was written. Shapes are those of the models' `config.json`, so that
-`--dry-run` needs no weights.
+Names are those of mlx-community's 4-bit checkpoints; base models without a 4-bit version there have their published
+names. None was loaded while writing this. Shapes come from the models' `config.json`, so `--dry-run` needs no weights.
 """
 
 from __future__ import annotations
@@ -13,29 +12,29 @@ from typing import Any, NamedTuple
 from legos_train.errors import ConfigError
 
 DEFAULT = "1.7b"
-"""The size of a preset for a real model where none is asked for."""
+"""The default size of a preset for a real model."""
 SHARED: dict[str, Any] = {
     "optim": {"lr_end": 1.0, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "grad_clip": 1.0, "checkpoint_layers": True},
     "average": {"kind": "none"},
     "thinking": "off",
 }
-"""Settings of every real model; the presets of exactly solvable games have others, chosen for the bundled one. Thoughts
-would take all of a preset's `sampling.max_tokens`: who switches them on raises that, too."""
+"""Settings of every real model; the presets of exactly solvable games have others, chosen for the bundled one. Thinking
+would use up a preset's `sampling.max_tokens`: `with_thoughts` raises it when thinking is switched on."""
 
 
 class Size(NamedTuple):
-    """A model with what fits it.
+    """A model with settings that fit it.
 
     Attributes:
         model: its name on the hub.
         shape: its `config.json`, as mlx-lm reads it.
-        lr, rank: of LoRA.
-        batch: most episodes of a step.
-        tokens: most tokens of one action.
-        context: most tokens of a prompt with its action.
-        part: most tokens of one backward pass; with the vocabulary it decides how much memory a step takes.
-        rows: most different sequences decoded at once.
-        bits: of a weight.
+        lr, rank: learning rate and LoRA rank.
+        batch: maximum episodes per step.
+        tokens: maximum tokens per action.
+        context: maximum tokens of a prompt with its action.
+        part: maximum tokens per backward pass; with the vocabulary it determines a step's memory.
+        rows: maximum distinct sequences decoded at once.
+        bits: bits per weight.
     """
 
     model: str
@@ -50,7 +49,7 @@ class Size(NamedTuple):
     bits: int = 4
 
     def over(self, preset: dict[str, Any]) -> dict[str, Any]:
-        """The settings of this size for a preset: those of the task only get smaller."""
+        """This size's settings for a preset: the task's settings can only shrink."""
         sampling = preset.get("sampling", {})
         return {
             "model": self.model,
@@ -63,6 +62,21 @@ class Size(NamedTuple):
             **SHARED,
             "optim": {**SHARED["optim"], "lr": self.lr},
         }
+
+
+def with_thoughts(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a preset with room for thoughts: its size's limit for an action, minus the tokens for the answer.
+
+    An action has at most the tokens of the size, and half the context, which must hold the prompt too. Settings of
+    models that are no size are returned as they are.
+    """
+    fits, sampling = shape_of(settings.get("model", "")), settings.get("sampling", {})
+    answer = sampling.get("max_tokens")
+    if fits is None or answer is None:
+        return settings
+    most = max(answer, min(fits.tokens, settings.get("context", fits.context) // 2))
+    limits = {"max_tokens": most, "thinking_tokens": max(most - answer, most // 2)}
+    return {**settings, "sampling": {**sampling, **limits}}
 
 
 def _qwen3(hidden: int, layers: int, heads: int, inner: int, tied: bool = True) -> dict[str, Any]:
@@ -83,7 +97,7 @@ def _qwen3(hidden: int, layers: int, heads: int, inner: int, tied: bool = True) 
 
 
 def _qwen35(hidden: int, layers: int, heads: int, inner: int, linear_heads: int, tied: bool = True) -> dict[str, Any]:
-    """Three of four layers have linear attention."""
+    """Three in four layers have linear attention."""
     text = {
         **_qwen3(hidden, layers, heads, inner, tied),
         "model_type": "qwen3_5_text",
@@ -136,7 +150,7 @@ BUNDLED = {"small": Size("small", {}, 4e-3, 16, 64, 64, 2048, 8192, 256, bits=32
 
 
 def names() -> list[str]:
-    """What `--size` takes."""
+    """The values that `--size` accepts."""
     return [*BUNDLED, *SIZES]
 
 
@@ -144,14 +158,14 @@ def size(name: str) -> Size:
     """A row of `SIZES` or `BUNDLED`.
 
     Raises:
-        ConfigError: there is no such size; the message names the nearest.
+        ConfigError: no such size exists; the message names the nearest.
     """
     every = BUNDLED | SIZES
     if name in every:
         return every[name]
     near = difflib.get_close_matches(name.casefold(), every, 1, cutoff=0.5)
     hint = f", did you mean {near[0]!r}?" if near else "."
-    raise ConfigError(f"unknown size {name!r}{hint} There are {', '.join(every)}; for another model give --model")
+    raise ConfigError(f"unknown size {name!r}{hint} Available: {', '.join(every)}; for another model give --model")
 
 
 def shape_of(model: str) -> Size | None:

@@ -1,7 +1,6 @@
 """Every setting of a training run. The command line and the TOML file are these fields; sections: sections.py.
 
-Precedence: defaults, then the preset, then the file, then the command line. An unknown key is an error that names the
-nearest one.
+Precedence, lowest first: defaults, preset, file, command line. The error for an unknown key names the nearest one.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class TrainConfig(Section):
     env_args: Arguments = Field(default_factory=dict)
     """Constructor arguments, for a run with one environment."""
     actors: Annotated[dict[str, ActorEntry], Suppress] = Field(default_factory=dict)
-    """Who answers for a role: tables `[actors.ROLE]` or `[actors."ENV/ROLE"]`."""
+    """The players of roles: tables `[actors.ROLE]` or `[actors."ENV/ROLE"]`."""
     learner: Annotated[tuple[LearnerEntry, ...], Suppress] = ()
     """Several policies instead of one: tables `[[learner]]`, each with the roles it plays."""
     model: str = "tiny"
@@ -76,11 +75,11 @@ class TrainConfig(Section):
     renderer: RendererName = "auto"
     """How conversations become tokens; `auto` uses the model's own chat template."""
     thinking: Literal["auto", "on", "off"] = "auto"
-    """Whether the model thinks before it answers, for chat templates with that switch (`enable_thinking`); auto: the
+    """Whether the model thinks before answering, for chat templates with that switch (`enable_thinking`); auto: the
     template's default."""
     reply: str = "env"
-    """How the prompt asks for an answer: `env` (as the environment does), `bracket`, `boxed`, `boxed_reasoning` (step
-    by step, then `boxed`), `spiral` (the prompt of that paper), or a text of your own with `{observation}` in it."""
+    """How the prompt asks for an answer: `env` (the environment's own way), `bracket`, `boxed`, `boxed_reasoning` (step
+    by step, then `boxed`), `spiral` (the prompt of that paper), or your own text with `{observation}` in it."""
     train_roles: tuple[str, ...] = ()
     """Roles to train on; empty: every seat that the environment declares trainable."""
     steps: int = Field(default=250, ge=1)
@@ -92,19 +91,19 @@ class TrainConfig(Section):
     seed: int = Field(default=0, ge=0)
     """Seed of the whole run: initial weights, deals, sampling, opponents."""
     run_dir: Path | None = None
-    """Where the run is kept; by default a new directory in `runs/`."""
+    """Where the run is stored; by default a new directory in `runs/`."""
     threads: Annotated[int, Field(ge=1)] | Literal["auto"] = 1
-    """Threads of the matrix library on a CPU. auto: as many as are idle at the start, for models of 50 million weights
-    and more, else 1. Another number of threads rounds differently."""
+    """Threads of the matrix library on a CPU. auto: the idle cores at the start for models of 50 million weights
+    or more, else 1. A different number of threads rounds differently."""
     dequantize: Dequantize = "auto"
     """Whether to dequantise weights at load: faster on a CPU, for four to eight times the memory. auto: on a CPU; if
-    memory is short, layer by layer as they are used."""
+    memory is short, layer by layer on use."""
     max_rows: int = Field(default=256, ge=1)
-    """Most different sequences the engine decodes at once; equal ones count as one."""
+    """Maximum distinct sequences the engine decodes at once; equal ones count as one."""
     max_batch_tokens: int = Field(default=16384, ge=64)
-    """Most padded tokens in one forward and backward pass."""
+    """Maximum padded tokens in one forward and backward pass."""
     context: int = Field(default=4096, ge=16)
-    """Most tokens of a prompt and its action; overflowing it is an invalid move."""
+    """Maximum tokens of a prompt and its action; exceeding it is an invalid move."""
     lora: LoRASettings = LoRASettings()
     sampling: SamplingSettings = SamplingSettings()
     optim: OptimSettings = OptimSettings()
@@ -124,7 +123,7 @@ class TrainConfig(Section):
     server: ServerSettings = ServerSettings()
     tinker: TinkerSettings = TinkerSettings()
 
-    if not TYPE_CHECKING:  # type checkers know the arguments from the fields
+    if not TYPE_CHECKING:  # type checkers take the arguments from the fields
 
         def __init__(self, **values: Any) -> None:
             try:
@@ -135,7 +134,7 @@ class TrainConfig(Section):
     @field_validator("credit", "loss", mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
-        """A method by its name alone: `credit="rae"`."""
+        """Accepts a method by its name alone: `credit="rae"`."""
         return {"name": value} if isinstance(value, str) else value
 
     _entries = field_validator("env", mode="before")(as_entries)
@@ -156,32 +155,32 @@ class TrainConfig(Section):
             raise ValueError("env is empty: name at least one environment")
         labels = [entry.label for entry in self.env]
         if twice := {label for label in labels if labels.count(label) > 1}:
-            raise ValueError(f"two environments are called {sorted(twice)[0]!r}; give each table [[env]] its own name")
+            raise ValueError(f"two environments are named {sorted(twice)[0]!r}; give each table [[env]] its own name")
         held_out = [entry.label for entry in self.eval.env]
         if twice := {label for label in held_out if [*labels, *held_out].count(label) > 1}:
             raise ValueError(
-                f"eval.env: two environments are called {sorted(twice)[0]!r}; give the held-out one a name of its own"
+                f"eval.env: two environments are named {sorted(twice)[0]!r}; give the held-out one its own name"
             )
         if self.env_args and len(self.env) > 1:
             raise ValueError("env_args is for runs with one environment; with several, give args in each table [[env]]")
         if self.asynchronous.enabled and self.server.urls:
             if self.asynchronous.backend == "process":
-                raise ValueError("asynchronous.backend = 'process' is for generation here: with server.urls use 'auto'")
+                raise ValueError("asynchronous.backend = 'process' generates locally: with server.urls use 'auto'")
             if self.asynchronous.in_flight == "keep":
                 raise ValueError(
-                    "asynchronous.in_flight = 'keep' is for generation here: servers finish what they began"
+                    "asynchronous.in_flight = 'keep' is for local generation: servers finish what they started"
                 )
         if self.backend != "tinker" and self.tinker != TinkerSettings():
-            raise ValueError("tinker.* does nothing with backend = 'mlx'; give --backend tinker, or leave it out")
+            raise ValueError("tinker.* has no effect with backend = 'mlx'; give --backend tinker, or leave it out")
         if self.backend == "tinker" and self.server.urls:
-            raise ValueError("backend = 'tinker' samples at the service; leave server.urls out")
+            raise ValueError("backend = 'tinker' samples at the service; leave out server.urls")
         if self.monitor.action == "raise_kl" and not self.loss.kl:
             raise ValueError("monitor.action = 'raise_kl' multiplies loss.kl, which is 0: give it a value")
         if self.loss.token_loss.all_actions:
             self._check_all_actions()
         elif self.branch != BranchSettings():
             raise ValueError(
-                "[branch] values actions for the losses 'expected' and 'mirror' and does nothing for "
+                "[branch] values actions for the losses 'expected' and 'mirror' and has no effect for "
                 f"{self.loss.name!r}; leave it out"
             )
         if self.loss.token_loss.imitates and self.filter.zero_advantages:
@@ -210,13 +209,13 @@ class TrainConfig(Section):
 
     @property
     def credit_names(self) -> set[str]:
-        """All credit methods that the run uses."""
+        """All credit methods of the run."""
         own = {one.credit.name for one in self.learners.values()}
         return self.credit.names | {entry.credit for entry in self.env if entry.credit} | own
 
     @property
     def learners(self) -> dict[str, TrainConfig]:
-        """The settings of each of several learners by its name; empty where one policy is trained."""
+        """The settings of several learners by name; empty if a single policy is trained."""
         shared = {key: value for key, value in self.plain().items() if key != "learner"} if self.learner else {}
         out = {}
         for entry in self.learner:
@@ -229,7 +228,7 @@ class TrainConfig(Section):
     def _check_learners(self) -> None:
         names = [entry.name for entry in self.learner]
         if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"two learners are called {sorted(twice)[0]!r}; give each table [[learner]] its own name")
+            raise ValueError(f"two learners are named {sorted(twice)[0]!r}; give each table [[learner]] its own name")
         try:
             own = self.learners
         except ConfigError as error:
@@ -244,14 +243,14 @@ class TrainConfig(Section):
         if len(kinds) > 1:
             names = [one.loss.name for one in every if one.loss.token_loss.all_actions]
             raise ValueError(
-                f"loss.name = {names[0]!r} values a game once for everybody: it is for all learners of a run, with the "
+                f"loss.name = {names[0]!r} values a game for all learners at once: use it for all learners, with the "
                 "same loss.explore, loss.mirror_step, loss.mirror_floor and credit.return_scale, or for none of them"
             )
         if self.learner and self.backend == "tinker":
             raise ValueError("several learners cannot be combined with backend = 'tinker'; remove one of the two")
 
     def _check_all_actions(self) -> None:
-        """A loss over all actions learns from the current policy: it refuses to reuse or filter samples."""
+        """A loss over all actions learns from the current policy: it rejects reuse and filters of samples."""
         wrong = {
             "asynchronous.enabled": self.asynchronous.enabled,
             "replay.reuse": self.replay.reuse > 1,
@@ -261,25 +260,25 @@ class TrainConfig(Section):
             "filter.zero_advantages": self.filter.zero_advantages,
         }
         if unfit := [name for name, is_set in wrong.items() if is_set]:
-            raise ValueError(f"loss.name = {self.loss.name!r} learns from no sampled action; leave out {unfit[0]}")
+            raise ValueError(f"loss.name = {self.loss.name!r} learns from no samples; leave out {unfit[0]}")
 
     def _check_credit(self) -> None:
-        """Names are known, and every option that was changed is one that some method of the run takes."""
+        """Checks that names are known, and that some method of the run takes every changed option."""
         used = {"name", "roles", "return_scale"}
         for name in sorted(self.credit_names):
             if name not in METHODS:
-                raise ValueError(f"unknown credit method {name!r}; there are {', '.join(METHODS)}")
+                raise ValueError(f"unknown credit method {name!r}; available: {', '.join(METHODS)}")
             used |= set(self.credit.options(name))
         for name, field in type(self.credit).model_fields.items():
             value = getattr(self.credit, name)
             if name not in used and value != field.get_default(call_default_factory=True):
                 raise ValueError(
-                    f"credit.{name} = {value!r} does nothing: "
+                    f"credit.{name} = {value!r} has no effect: "
                     f"{', '.join(sorted(self.credit_names))} takes no such option"
                 )
 
     def plain(self) -> dict[str, Any]:
-        """See `Section.plain`; environments that are no more than their id are written as that."""
+        """See `Section.plain`; environments with only an id are written as that id."""
         out = super().plain()
         entries = [e.id if e == EnvEntry(id=e.id) else _small(e) for e in self.env]
         out["env"] = entries[0] if len(entries) == 1 and isinstance(entries[0], str) else entries
@@ -300,7 +299,7 @@ class TrainConfig(Section):
         """How conversations become tokens of this run's model.
 
         Raises:
-            ConfigError: the model's chat template cannot do it.
+            ConfigError: the model's chat template does not support it.
         """
         from inference.text import Renderer
 
@@ -311,7 +310,7 @@ class TrainConfig(Section):
 
     @property
     def title(self) -> str:
-        """The names of the environments, for people."""
+        """The readable names of the environments."""
         return " + ".join(entry.label for entry in self.env)
 
     @property
@@ -325,12 +324,12 @@ class TrainConfig(Section):
 
     @property
     def action_tokens(self) -> int:
-        """Most tokens of one action."""
+        """Maximum tokens per action."""
         return self.sampling.max_tokens or actors.default_tokens(self.model)
 
 
 def _texts(value: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Every text in plain values, with where it stands."""
+    """Every text in plain values, with its position."""
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, dict | list):
@@ -344,7 +343,7 @@ def _small(entry: EnvEntry) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The plain values of a TOML file; raises `ConfigError` when it is missing or no TOML."""
+    """The plain values of a TOML file; raises `ConfigError` if it is missing or not TOML."""
     try:
         return tomllib.loads(path.read_text())
     except OSError as error:
@@ -354,7 +353,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def from_dict(data: dict[str, Any], where: str = "config") -> TrainConfig:
-    """Validates plain values; an error says where they come from."""
+    """Validates plain values; errors say where they come from."""
     try:
         return TrainConfig(**data)
     except ConfigError as error:
@@ -362,7 +361,7 @@ def from_dict(data: dict[str, Any], where: str = "config") -> TrainConfig:
 
 
 def to_toml(config: TrainConfig) -> str:
-    """The whole config as TOML; settings that are None are left out, which means the same."""
+    """The whole config as TOML; settings that are None are omitted, which is equivalent."""
     import tomli_w
 
     return tomli_w.dumps(config.plain())

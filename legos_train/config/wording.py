@@ -1,4 +1,4 @@
-"""What is wrong with a config, in words: unknown keys with the nearest known one, values with what is accepted."""
+"""Error messages for configs: unknown keys with the nearest known one, values with what is accepted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from legos_train.config.sections import ActorEntry, EnvEntry, EvaluationSettings
 
 
 def explained(error: Any, config: Any) -> str:
-    """One of a validation's errors in the config's own words: the setting, what is accepted, what was got."""
+    """One validation error in the config's own terms: the setting, the accepted values, the value it got."""
     path = ".".join(str(part) for part in error["loc"])
     if error["type"] != "extra_forbidden":
         message = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")

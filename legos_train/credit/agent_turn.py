@@ -9,12 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from legos_envs.records import Episode, Trajectory
-from legos_train.credit.assigner import (
-    check_unit,
-    group_of,
-    method,
-    returns_to_go,
-)
+from legos_train.credit.assigner import DECAY, GAMMA, SINGLETON, check_unit, group_of, method, returns_to_go
 from legos_train.credit.group import MeanCredit
 
 
@@ -52,7 +47,9 @@ class AgentTurnCredit(MeanCredit):
     name = "agent_turn"
     groups = True
 
-    def __init__(self, *, std: bool = False, gamma: float = 1.0, singleton: str = "rae", decay: float = 0.95) -> None:
+    def __init__(
+        self, *, std: bool = False, gamma: float = GAMMA, singleton: str = SINGLETON, decay: float = DECAY
+    ) -> None:
         super().__init__(std=std, singleton=singleton, decay=decay)
         self.gamma = check_unit("gamma", gamma)
 

@@ -15,6 +15,9 @@ Advantages = dict[str, NDArray[np.float64]]
 METHODS: dict[str, type[Any]] = {}
 """The credit methods by name; see `method`."""
 
+DECAY, GAMMA, SINGLETON = 0.95, 1.0, "rae"
+"""Defaults that several methods and the settings share."""
+
 Kind = TypeVar("Kind", bound=type[Any])
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from legos_train.credit.assigner import CreditAssigner
+from legos_train.credit.assigner import DECAY, GAMMA, SINGLETON, CreditAssigner
 from legos_train.credit.methods import METHODS, make_credit, options_of
 from legos_train.credit.return_scale import ReturnScale
 from legos_train.settings import Section
@@ -24,14 +24,14 @@ class CreditSettings(Section):
     """The credit method; the docs have a page of each."""
     roles: dict[str, str] = Field(default_factory=dict)
     """Methods of single roles, instead of `name`: a table `[credit.roles]`, `proposer = "rae"`."""
-    decay: float = Field(default=0.95, ge=0, lt=1)
+    decay: float = Field(default=DECAY, ge=0, lt=1)
     """Decay of RAE's moving baseline."""
     bias_correction: bool = True
     """`rae`: divide the moving baseline by 1 - decay^n; off, it creeps up from 0, as in the paper."""
     baseline_update: Literal["batch", "game", "game_first"] = "batch"
     """`rae`: the baseline moves after the batch, after every game (as in the authors' code), or before every game is
     compared with it (as in the paper)."""
-    gamma: float = Field(default=1.0, gt=0, le=1)
+    gamma: float = Field(default=GAMMA, gt=0, le=1)
     """Discount by turns from the end."""
     pseudo_count: float = Field(default=2.0, ge=0)
     """`same_prompt`: how many games the role's RAE baseline counts for."""
@@ -39,7 +39,7 @@ class CreditSettings(Section):
     """`grpo`, `hierarchical_grpo`, `agent_turn`, `gigpo`: divide by the group's standard deviation."""
     per_role: bool = True
     """`grpo`: compare within a role; off, all trained seats of the group together (a joint mean)."""
-    singleton: Literal["zero", "rae"] = "rae"
+    singleton: Literal["zero", "rae"] = SINGLETON
     """Group credit: the advantage of an agent without peers."""
     peers: Literal["table", "role"] = "table"
     """`hierarchical_grpo`: compare agents of one role at one table, or also at the tables beside it, as tournaments

@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 
 from legos_envs.records import Episode
 from legos_train.credit.assigner import (
+    DECAY,
+    GAMMA,
+    SINGLETON,
     Advantages,
     check_unit,
     group_of,
@@ -67,10 +70,10 @@ class GiGPOCredit(GRPOCredit):
         self,
         *,
         step_weight: float = 1.0,
-        gamma: float = 1.0,
+        gamma: float = GAMMA,
         std: bool = False,
-        singleton: str = "rae",
-        decay: float = 0.95,
+        singleton: str = SINGLETON,
+        decay: float = DECAY,
     ) -> None:
         super().__init__(std=std, singleton=singleton, decay=decay)
         if not 0.0 <= step_weight < float("inf"):

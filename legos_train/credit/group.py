@@ -16,7 +16,17 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from legos_envs.records import Episode, Trajectory
-from legos_train.credit.assigner import Advantages, check_choice, group_of, mean, method, moments, trained
+from legos_train.credit.assigner import (
+    DECAY,
+    SINGLETON,
+    Advantages,
+    check_choice,
+    group_of,
+    mean,
+    method,
+    moments,
+    trained,
+)
 from legos_train.credit.rae import Baselines, Key, RemembersBaselines
 
 
@@ -130,7 +140,7 @@ class GRPOCredit(MeanCredit):
     groups = True
 
     def __init__(
-        self, *, std: bool = False, per_role: bool = True, singleton: str = "rae", decay: float = 0.95
+        self, *, std: bool = False, per_role: bool = True, singleton: str = SINGLETON, decay: float = DECAY
     ) -> None:
         super().__init__(std=std, singleton=singleton, decay=decay)
         self.per_role = per_role
@@ -179,8 +189,8 @@ class HierarchicalGRPOCredit(MeanCredit):
         std: bool = False,
         peers: str = "table",
         root_peers: str = "group",
-        singleton: str = "rae",
-        decay: float = 0.95,
+        singleton: str = SINGLETON,
+        decay: float = DECAY,
     ) -> None:
         super().__init__(std=std, singleton=singleton, decay=decay)
         self.across = check_choice("peers", peers, ("table", "role")) == "role"

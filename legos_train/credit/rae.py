@@ -20,6 +20,8 @@ from typing import Any
 
 from legos_envs.records import Episode
 from legos_train.credit.assigner import (
+    DECAY,
+    GAMMA,
     Advantages,
     check_choice,
     check_method,
@@ -37,7 +39,7 @@ Key = tuple[str, str]  # (env id, role)
 class Baselines:
     """Exponential moving averages, one per (env id, role); they start at 0, which `bias_correction` corrects."""
 
-    def __init__(self, decay: float = 0.95, bias_correction: bool = True) -> None:
+    def __init__(self, decay: float = DECAY, bias_correction: bool = True) -> None:
         if not 0.0 <= decay < 1.0:
             raise ValueError(f"decay must be at least 0 and less than 1, got {decay!r}")
         self.decay, self.bias_correction = decay, bias_correction
@@ -134,7 +136,7 @@ class RAECredit(RemembersBaselines):
     name = "rae"
 
     def __init__(
-        self, decay: float = 0.95, gamma: float = 1.0, bias_correction: bool = True, baseline_update: str = "batch"
+        self, decay: float = DECAY, gamma: float = GAMMA, bias_correction: bool = True, baseline_update: str = "batch"
     ) -> None:
         self.baselines = Baselines(decay, bias_correction)
         self.gamma = check_unit("gamma", gamma)

@@ -15,7 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legos_envs.records import Episode, Trajectory
-from legos_train.credit.assigner import Advantages, Stateless, check_unit, method, moments, returns_to_go, trained
+from legos_train.credit.assigner import (
+    GAMMA,
+    Advantages,
+    Stateless,
+    check_unit,
+    method,
+    moments,
+    returns_to_go,
+    trained,
+)
 from legos_train.credit.rae import Key
 
 
@@ -101,7 +110,7 @@ class TurnLevelCredit(_RoleNorm):
 
     name = "turn_level"
 
-    def __init__(self, gamma: float = 1.0) -> None:
+    def __init__(self, gamma: float = GAMMA) -> None:
         self.gamma = check_unit("gamma", gamma)
 
     def targets(self, trajectory: Trajectory) -> NDArray[np.float64]:

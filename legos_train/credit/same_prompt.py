@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from legos_envs.records import Episode, Trajectory
 from legos_train.credit.assigner import (
+    DECAY,
+    GAMMA,
     Advantages,
     check_choice,
     check_unit,
@@ -63,7 +65,7 @@ class SamePromptCredit(RemembersBaselines):
     name = "same_prompt"
 
     def __init__(
-        self, pseudo_count: float = 2.0, gamma: float = 1.0, decay: float = 0.95, target: str = "to_go"
+        self, pseudo_count: float = 2.0, gamma: float = GAMMA, decay: float = DECAY, target: str = "to_go"
     ) -> None:
         if not 0.0 <= pseudo_count < math.inf:
             raise ValueError(f"pseudo_count must be at least 0 and finite, got {pseudo_count!r}")
@@ -81,6 +83,7 @@ class SamePromptCredit(RemembersBaselines):
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
         """See `CreditAssigner.assign`. The role baselines move afterwards: each call is one batch."""
         numbers: dict[Hashable, int] = {}  # of the prompts, in the order in which they were first read
+        same: dict[tuple[Key, int], int] = {}  # the same by the ids of observations, which many turns share
         every: list[list[float]] = []  # by prompt: targets in the batch
         seen: dict[Key, list[float]] = defaultdict(list)
         rows: list[tuple[list[tuple[Trajectory, NDArray[np.float64], list[int]]], dict[int, list[float]]]] = []
@@ -91,9 +94,12 @@ class SamePromptCredit(RemembersBaselines):
                 targets = self.targets(trajectory)
                 values, prompts = targets.tolist(), []
                 for turn, target in zip(trajectory.turns, values, strict=True):
-                    prompt = numbers.setdefault((key, prompt_key(turn)), len(numbers))
-                    if prompt == len(every):
-                        every.append([])
+                    prompt = same.get((key, id(turn.observation)))
+                    if prompt is None:
+                        prompt = numbers.setdefault((key, prompt_key(turn)), len(numbers))
+                        same[key, id(turn.observation)] = prompt
+                        if prompt == len(every):
+                            every.append([])
                     prompts.append(prompt)
                     every[prompt].append(target)
                     own.setdefault(prompt, []).append(target)

@@ -1,4 +1,4 @@
-"""What is written to disk, and survives a crash there."""
+"""Crash-safe files of a run."""
 
 import lazy_loader
 

@@ -1,9 +1,9 @@
 """An adapter on disk in mlx-lm's layout: `adapters.safetensors` and `adapter_config.json`, which change together.
 
-Whoever reads the folder, mlx-lm or a server, sees the old pair or the new one. The pair is written beside the folder
-and put in its place by one rename; when there is an old one the two are exchanged in one step, as Linux and macOS can.
-On a file system that cannot, a crash between two renames leaves the old pair beside the folder, and the next save puts
-it back.
+Readers of the folder, such as mlx-lm or a server, see the old pair or the new one. The pair is written next to the
+folder and moved into place by one rename; if there is an old one the two are exchanged atomically, as Linux and macOS
+support. On other file systems, a crash between two renames leaves the old pair next to the folder, and the next save
+restores it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
-
 from inference import tensors
 from legos_train.disk import fsops
 from legos_train.disk.crash import crashpoint
@@ -26,16 +24,16 @@ from legos_train.disk.crash import crashpoint
 WEIGHTS, CONFIG = "adapters.safetensors", "adapter_config.json"
 
 
-def save_adapter(folder: str | os.PathLike[str], weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> None:
+def save_adapter(folder: str | os.PathLike[str], weights: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     """Writes an adapter that `mlx_lm.load(base, adapter_path=folder)` reads.
 
     Args:
-        folder: made when missing.
+        folder: created if missing.
         weights: LoRA matrices by mlx-lm's names.
         config: the content of `adapter_config.json`, plain JSON values.
 
     Raises:
-        OSError: it could not be written; the folder holds the adapter that it held before, or the new one if only
+        OSError: writing failed; the folder holds the previous adapter, or the new one if only
             the last sync or the removal of the old one failed.
         ValueError, TypeError: the values cannot be written; nothing has changed.
     """
@@ -60,7 +58,7 @@ def save_adapter(folder: str | os.PathLike[str], weights: Mapping[str, mx.array]
         crashpoint("adapter.directory_synced")
         old = _put(new, folder)
     except BaseException:
-        with suppress(OSError):  # swept by the next save; the first error says more
+        with suppress(OSError):  # removed by the next save; the first error is more informative
             _discard(new, folder)
         raise
     fsops.sync_directory(folder.parent)
@@ -71,7 +69,7 @@ def save_adapter(folder: str | os.PathLike[str], weights: Mapping[str, mx.array]
 
 
 def _put(new: Path, folder: Path) -> Path | None:
-    """Makes `new` the folder; returns where the old one is now, None when there was none."""
+    """Moves `new` to the folder; returns where the old one is now, None if there was none."""
     if not os.path.lexists(folder):
         fsops.rename(new, folder)
         crashpoint("adapter.renamed")
@@ -89,8 +87,8 @@ def _same(file: Path, content: bytes) -> bool:
 
 
 def _discard(directory: Path, folder: Path) -> None:
-    """Removes a pair that is not the folder's; files that are not ours move into the folder, which they belong to. Of a
-    link to a pair elsewhere only the link goes.
+    """Removes a pair that is not the folder's; files that are not ours move into the folder, where they belong. For a
+    link to a pair elsewhere, only the link is removed.
     """
     if directory.is_symlink():
         fsops.unlink(directory)
@@ -104,7 +102,7 @@ def _discard(directory: Path, folder: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Finishes or undoes what a killed process had begun."""
+    """Finishes or undoes the work of a killed process."""
     pattern = re.compile(rf"\.(tmp|old)-{re.escape(folder.name)}-\d+")
     for name in fsops.names(folder.parent):
         if not (found := pattern.fullmatch(name)):
@@ -114,4 +112,4 @@ def _sweep(folder: Path) -> None:
             fsops.rename(left, folder)
         else:
             _discard(left, folder)
-        print(f"cleared away {left}, left by a process that was killed", file=sys.stderr)
+        print(f"removed {left}, left by a process that was killed", file=sys.stderr)

@@ -1,9 +1,9 @@
 """Checkpoints: the full state of a run, written so that a crash at any point leaves the last one whole.
 
 A checkpoint is a flat directory of safetensors, JSON and plain files (no pickle) with a manifest of sizes and sha256,
-which also vouches for itself. It is written under a temporary name, made durable, and renamed: the name `step_N` is the
-commit, there is no second record that could disagree with it. Loading takes the newest one whose manifest holds; a
-broken one is set aside as `.corrupt`, never deleted.
+which also includes its own checksum. It is written under a temporary name, made durable, and renamed: the name `step_N`
+is the commit, so no second record could disagree with it. Loading takes the latest with a valid manifest; a broken
+one is set aside as `.corrupt`, never deleted.
 """
 
 from __future__ import annotations
@@ -19,56 +19,54 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import mlx.core as mx
-
 from inference import tensors
 from legos_train.disk import checkpoint_files, fsops
-from legos_train.disk.checkpoint_files import MANIFEST, Damaged, set_aside, steps, sweep
+from legos_train.disk.checkpoint_files import MANIFEST, CorruptCheckpoint, set_aside, steps, sweep
 from legos_train.disk.crash import crashpoint
 from legos_train.errors import RunError
 
 SCHEMA = 2
-"""1: before files and the manifest's own checksum."""
+"""1: without files and the manifest's own checksum."""
 STATE = "state.json"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 class LoadedCheckpoint(NamedTuple):
-    """What a checkpoint holds."""
+    """The contents of a checkpoint."""
 
-    arrays: dict[str, dict[str, mx.array]]
+    arrays: dict[str, dict[str, Any]]
     """By group, by name."""
     state: dict[str, Any]
     files: dict[str, bytes]
     run: str | None = None
-    """The id of the run it is of; None for one of an older version."""
+    """The id of its run; None for one from an older version."""
 
 
 def save(
     root: Path,
     step: int,
-    arrays: Mapping[str, Mapping[str, mx.array]],
+    arrays: Mapping[str, Mapping[str, Any]],
     state: Mapping[str, Any],
     keep: int,
     *,
     files: Mapping[str, bytes] | None = None,
     run: str | None = None,
 ) -> Path:
-    """Writes `root/step_N` and then prunes all but the newest `keep` whole ones.
+    """Writes `root/step_N` and then prunes all but the newest `keep` complete ones.
 
     Args:
         root: the folder of the checkpoints.
         step: optimiser steps done; the checkpoint is `root/step_N`.
-        keep: how many checkpoints stay.
+        keep: number of checkpoints to keep.
         arrays: by group (`adapter`, `optimizer`, `league_step_40`, ...), named arrays.
-        state: JSON values; dictionary keys must be text, JSON has no others.
+        state: JSON values; dictionary keys must be strings, as JSON requires.
         files: anything else, such as a database dump, by file name.
         run: the id of the run; see `RunDirectory`.
 
     Raises:
-        OSError: it could not be written. Either nothing has changed, or, when only the last sync failed, the new
-            checkpoint is there and whole; in both cases the next `save` may be tried.
-        ValueError, TypeError: something cannot be kept that way; nothing has changed.
+        OSError: writing failed. Either nothing has changed, or, if only the last sync failed, the new
+            checkpoint exists and is complete; in both cases `save` may be retried.
+        ValueError, TypeError: something cannot be stored that way; nothing has changed.
     """
     contents = _contents(arrays, state, files or {})
     fsops.make_directory(root)
@@ -88,7 +86,7 @@ def save(
         crashpoint("checkpoint.directory_synced")
         _commit(root, temporary, final, step)
     except BaseException:
-        with suppress(OSError):  # what stays is swept by the next save or load; the first error says more
+        with suppress(OSError):  # leftovers are removed by the next save or load; the first error is more informative
             fsops.remove_own(temporary)
         raise
     crashpoint("checkpoint.renamed")
@@ -99,9 +97,9 @@ def save(
 
 
 def _contents(
-    arrays: Mapping[str, Mapping[str, mx.array]], state: Mapping[str, Any], files: Mapping[str, bytes]
+    arrays: Mapping[str, Mapping[str, Any]], state: Mapping[str, Any], files: Mapping[str, bytes]
 ) -> Iterator[tuple[str, bytes, str]]:
-    """File name, content and crash point. Names and state are checked before the first is made."""
+    """File name, content and crash point. Names and state are checked before the first is created."""
     for name in [*arrays, *files]:
         if not _NAME.fullmatch(name) or name in (STATE, MANIFEST) or (name in files and name.endswith(".safetensors")):
             raise ValueError(
@@ -122,12 +120,12 @@ def _contents(
 
 
 def _check_keys(value: Any, where: str) -> None:
-    """JSON turns the key 1 into "1" without a word, and the resumed run would not find it."""
+    """JSON silently turns the key 1 into "1", which the resumed run would not find."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise TypeError(
-                    f"{where} has the key {key!r}; JSON keeps only text, so a resume would not find it again"
+                    f"{where} has the key {key!r}; JSON keys are strings, so a resume would not find it again"
                 )
             _check_keys(inner, f"{where}.{key}")
     elif isinstance(value, list | tuple):
@@ -152,27 +150,27 @@ def _commit(root: Path, temporary: Path, final: Path, step: int) -> None:
     if not os.path.lexists(final):
         fsops.rename(temporary, final)
         return
-    try:  # a run that went back to an earlier step comes by again
+    try:  # a run that went back to an earlier step gets here again
         read(final)
-    except (Damaged, RunError):
+    except (CorruptCheckpoint, RunError):
         set_aside(final, fsops.free(root / f"step_{step}.corrupt"))
         fsops.rename(temporary, final)
         return
-    old = root / f".old-step_{step}-{os.getpid()}"  # which `sweep` takes back if it goes no further
+    old = root / f".old-step_{step}-{os.getpid()}"  # which `sweep` restores after a crash here
     fsops.put_in_place(temporary, final, old, "checkpoint.old_moved")
 
 
 def load_newest(root: Path, run: str | None = None) -> LoadedCheckpoint | None:
-    """The newest whole checkpoint, or None when there is none. Broken ones are set aside with a message.
+    """The latest complete checkpoint, or None if there is none. Broken ones are set aside with a message.
 
-    The caller holds the lock of the run directory: what a killed writer left is cleared away here.
+    The caller holds the lock of the run directory: leftovers of a killed writer are removed here.
 
     Args:
         root: the folder of the checkpoints.
-        run: the id of the run that goes on; None takes those of any run.
+        run: the id of the resumed run; None accepts any run.
 
     Raises:
-        RunError: the newest one is of another run, or was written by a version with another format.
+        RunError: the latest one is from another run, or was written by a version with another format.
         OSError: the disk could not be read for a reason that is not damage (permissions, too many open files).
     """
     if not root.is_dir():
@@ -183,15 +181,15 @@ def load_newest(root: Path, run: str | None = None) -> LoadedCheckpoint | None:
         crashpoint("load.begun")
         try:
             found = read(directory)
-        except Damaged as error:
+        except CorruptCheckpoint as error:
             aside = fsops.free(root / f"step_{step}.corrupt")
             set_aside(directory, aside)
             print(f"checkpoint {directory} is damaged ({error}); set aside as {aside.name}", file=sys.stderr)
             continue
         if None not in (run, found.run) and found.run != run:
             raise RunError(
-                f"checkpoint {str(directory)!r} is of another run ({found.run}; this one is {run}): take it away and "
-                "resume, or begin a run from it with --init-adapter and a new --run-dir"
+                f"checkpoint {str(directory)!r} is from another run ({found.run}; this one is {run}): remove it and "
+                "resume, or start a run from it with --init-adapter and a new --run-dir"
             )
         crashpoint("load.read")
         return found
@@ -199,12 +197,12 @@ def load_newest(root: Path, run: str | None = None) -> LoadedCheckpoint | None:
 
 
 def read(directory: Path) -> LoadedCheckpoint:
-    """One checkpoint, checked; nothing is changed, so also good for the checkpoints of other runs.
+    """One checkpoint, verified; nothing is changed, so it also works for checkpoints of other runs.
 
     Raises:
-        Damaged: a file is missing or is not what the manifest says.
-        RunError: it has another format.
-        OSError: it could not be read for a reason that is not damage.
+        CorruptCheckpoint: a file is missing or does not match the manifest.
+        RunError: it has a different format.
+        OSError: it could not be read for a reason other than damage.
     """
     try:
         manifest = _read_manifest(directory)
@@ -214,10 +212,10 @@ def read(directory: Path) -> LoadedCheckpoint:
         arrays = {name.removesuffix(".safetensors"): tensors.from_bytes(data) for name, data in groups.items()}
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.EIO, errno.EISDIR, errno.ENOTDIR):
-            raise Damaged(f"{Path(str(error.filename)).name}: {error.strerror}") from None
+            raise CorruptCheckpoint(f"{Path(str(error.filename)).name}: {error.strerror}") from None
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Damaged(f"{type(error).__name__}: {error}") from None
+        raise CorruptCheckpoint(f"{type(error).__name__}: {error}") from None
     files = {name: data for name, data in contents.items() if name not in groups}
     return LoadedCheckpoint(arrays, state, files, manifest.get("run"))
 
@@ -228,30 +226,30 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
     content = {key: value for key, value in manifest.items() if key != "sha256"}
     sealed = "sha256" in manifest
     if sealed and (manifest["sha256"] != _seal(content) or data != _render(manifest)):
-        raise Damaged(f"{MANIFEST} is changed")
+        raise CorruptCheckpoint(f"{MANIFEST} is changed")
     if manifest["schema"] != SCHEMA and (sealed or manifest["schema"] == 1):
         raise RunError(
             f"checkpoint {str(directory)!r} has format {manifest['schema']}, this version of legos reads {SCHEMA}; "
-            "use the version that wrote it, or start a new --run-dir (--init-adapter RUN keeps what was learned)"
+            "use the version that wrote it, or start a new --run-dir (--init-adapter RUN keeps its weights)"
         )
     if not sealed:
-        raise Damaged(f"{MANIFEST} is changed")
+        raise CorruptCheckpoint(f"{MANIFEST} is changed")
     if directory.name != f"step_{manifest['step']}":
-        raise Damaged(f"{MANIFEST} says step {manifest['step']}")
+        raise CorruptCheckpoint(f"{MANIFEST} says step {manifest['step']}")
     return manifest
 
 
 def _checked(file: Path, entry: Mapping[str, Any]) -> bytes:
     data = fsops.read_file(file)
     if len(data) != entry["bytes"] or hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        raise Damaged(f"{file.name} is changed")
+        raise CorruptCheckpoint(f"{file.name} is changed")
     return data
 
 
 def damage(directory: Path) -> str | None:
-    """What is wrong with a checkpoint: a sentence, or None when every file is as the manifest says."""
+    """What is wrong with a checkpoint, as a sentence, or None if every file matches the manifest."""
     try:
         read(directory)
-    except (Damaged, RunError) as error:
+    except (CorruptCheckpoint, RunError) as error:
         return str(error)
     return None

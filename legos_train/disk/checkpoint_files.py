@@ -1,8 +1,8 @@
-"""The directory of checkpoints: what is in it, clearing up after a killed writer, and taking old ones away.
+"""The directory of checkpoints: its contents, cleanup after a killed writer, and removal of old ones.
 
 step_40/              a checkpoint
-step_40.corrupt/      one that was broken when it was needed; kept for whoever wants to look
-step_40.kept/         what somebody else put into a checkpoint that was pruned
+step_40.corrupt/      one that was broken when needed; kept for inspection
+step_40.kept/         foreign files from a pruned checkpoint
 .tmp-step_40-PID/     being written            -> removed when found later
 .old-step_40-PID/     making room for a new 40 -> put back if there is no new one, else removed
 .gone-step_40-PID/    being removed            -> removed
@@ -24,17 +24,17 @@ _STEP = re.compile(r"step_(0|[1-9]\d*)")
 _LEFT_BEHIND = re.compile(r"\.(tmp|old|gone)-(step_\d+)-\d+")
 
 
-class Damaged(Exception):
-    """A checkpoint is not what its manifest says; the message says where."""
+class CorruptCheckpoint(Exception):
+    """A checkpoint does not match its manifest; the message says where."""
 
 
 def steps(root: Path) -> list[int]:
-    """The steps with a checkpoint, whole or not, in order."""
+    """The steps with a checkpoint, complete or not, in order."""
     return sorted(int(found[1]) for name in fsops.names(root) if (found := _STEP.fullmatch(name)))
 
 
 def sweep(root: Path) -> None:
-    """Finishes or undoes what a killed process had begun. Nobody else may be writing."""
+    """Finishes or undoes the work of a killed process. Nothing else may be writing."""
     for name in fsops.names(root):
         if not (found := _LEFT_BEHIND.fullmatch(name)):
             continue
@@ -51,9 +51,9 @@ def sweep(root: Path) -> None:
 
 
 def prune(root: Path, keep: int, newest: int) -> None:
-    """Takes away all but the newest `keep` checkpoints (at least one), and what the new step `newest` replaced.
+    """Removes all but the latest `keep` checkpoints (at least one), and what the new step `newest` replaced.
 
-    Incomplete ones do not count and stay. A failure is reported and no more: the new checkpoint is safe, and the next
+    Incomplete ones do not count and stay. A failure is only reported: the new checkpoint is safe, and the next
     prune tries again.
     """
     crashpoint("prune.begun")
@@ -73,13 +73,13 @@ def prune(root: Path, keep: int, newest: int) -> None:
 
 
 def _complete(directory: Path) -> bool:
-    """Whether all files are there in the right size; contents are checked when a checkpoint is read."""
+    """Whether all files exist with the right size; contents are checked when a checkpoint is read."""
     files = _listed(directory)
     return bool(files) and all((directory / name).is_file() for name in files)
 
 
 def _listed(directory: Path) -> list[str]:
-    """The files that belong to a checkpoint, the manifest last; empty when that cannot be known."""
+    """The files that belong to a checkpoint, the manifest last; empty if that cannot be determined."""
     try:
         listed = json.loads(fsops.read_file(directory / MANIFEST))["files"]
         return [*(str(name) for name in listed if os.sep not in name), MANIFEST]
@@ -88,8 +88,8 @@ def _listed(directory: Path) -> list[str]:
 
 
 def _remove_checkpoint(directory: Path, original: Path) -> None:
-    """Removes the files of a checkpoint; files that are not its own stay, under `ORIGINAL.kept`. Of a link only the
-    link goes.
+    """Removes the files of a checkpoint; foreign files stay, under `ORIGINAL.kept`. For a link, only the link is
+    removed.
     """
     if directory.is_symlink():
         fsops.unlink(directory)

@@ -1,7 +1,7 @@
 """Named points at which a test kills the process: `LEGOS_CRASH_AT=checkpoint.renamed:2 legos train ...`.
 
-The process ends at the second pass of that point as `kill -9` would end it: no cleanup runs, no buffer is flushed.
-Without the variable a point costs one comparison. Every name stands in `CRASH_POINTS`, so that a test can walk them.
+The process ends when it passes that point the second time, as with `kill -9`: no cleanup, no flushed buffers.
+Without the variable a point costs one comparison. Every name is in `CRASH_POINTS`, so that a test can walk them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 CRASH_VARIABLE = "LEGOS_CRASH_AT"
 EXIT_CODE = 137
-"""What a shell shows for a process that died of SIGKILL."""
+"""The exit code that a shell shows for a process killed by SIGKILL."""
 
 STORAGE_POINTS = (
     # the run directory and its small files, each replaced in one step
@@ -19,16 +19,16 @@ STORAGE_POINTS = (
     *("config.torn", "config.written", "config.renamed", "start.torn", "start.written", "start.renamed"),
     *("report.torn", "report.written", "report.renamed", "result.torn", "result.written", "result.renamed"),
     *("file.torn", "file.written", "file.renamed"),
-    # metrics.jsonl: a line added; cut back to the checkpoint on resume
+    # metrics.jsonl: a line added; truncated to the checkpoint on resume
     *("metrics.torn", "metrics.appended", "metrics.synced"),
     *("cut.torn", "cut.written", "cut.renamed"),
     # a checkpoint, in order
     *("checkpoint.begun", "checkpoint.torn", "checkpoint.arrays_written", "checkpoint.file_written"),
     *("checkpoint.state_written", "checkpoint.manifest_written", "checkpoint.directory_synced"),
     *("checkpoint.old_moved", "checkpoint.renamed", "checkpoint.committed"),
-    # old ones taken away, after the new one is safe
+    # old ones removed, after the new one is safe
     *("prune.begun", "prune.renamed", "prune.file_removed", "prune.removed"),
-    # coming back
+    # restoring
     *("load.begun", "load.set_aside", "load.read", "sweep.restored", "sweep.removed"),
     # an adapter
     *("adapter.begun", "adapter.torn", "adapter.weights_written", "adapter.config_written", "adapter.directory_synced"),
@@ -49,7 +49,7 @@ _left = 0
 
 
 def arm(spec: str | None) -> None:
-    """Sets where to end: `NAME` or `NAME:N` for the N-th pass from now; None or empty: nowhere.
+    """Sets where to end: `NAME` or `NAME:N` for the N-th pass from now; None or empty: never.
 
     Raises:
         ValueError: no point has that name, or N is not a positive number.
@@ -63,7 +63,7 @@ def arm(spec: str | None) -> None:
         raise ValueError(f"{CRASH_VARIABLE} names {name!r}; the points are {', '.join(CRASH_POINTS)}")
     if count and not (count.isdecimal() and int(count) > 0):
         raise ValueError(
-            f"{CRASH_VARIABLE}={spec}: after the colon stands which pass to end at, 1 or more, got {count!r}"
+            f"{CRASH_VARIABLE}={spec}: the number after the colon is the pass to end at, 1 or more, got {count!r}"
         )
     _name, _left = name, int(count or 1)
 

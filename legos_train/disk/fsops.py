@@ -1,6 +1,6 @@
-"""The few system calls that keep a run on disk. Each goes through `gate`, so that tests can fail, cut or record any.
+"""The system calls that store a run. Each goes through `gate`, so that tests can fail, truncate or record it.
 
-Every function either does what it says or raises an OSError that names the file.
+Every function either succeeds or raises an OSError that names the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from legos_train.disk.crash import crashpoint
 
 RETRIES = 8
-"""How often a call is repeated that a signal interrupted. Python repeats reads and writes itself, but not renames and
+"""How often a call interrupted by a signal is retried. Python itself retries reads and writes, but not renames and
 the like, which network file systems may interrupt."""
 
 
@@ -27,7 +27,7 @@ def _pass(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 gate: Callable[..., Any] = _pass
-"""Is given a function of `os` and its arguments and returns its result. Tests replace it."""
+"""Calls a function of `os` with its arguments and returns its result. Tests replace it."""
 
 
 def _call(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -42,7 +42,7 @@ def _call(function: Callable[..., Any], *arguments: Any) -> Any:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Errors of calls on a descriptor do not say which file it was."""
+    """Adds the file's name to errors of calls on a descriptor."""
     try:
         yield
     except OSError as error:
@@ -53,7 +53,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def opened(path: Path, flags: int) -> Iterator[int]:
-    """A descriptor that is closed on every way out; an error in the block wins over one of closing."""
+    """A descriptor that is always closed on exit; an error in the block takes precedence over one in closing."""
     descriptor = _call(os.open, str(path), flags | os.O_CLOEXEC, 0o644)
     try:
         with _naming(path):
@@ -67,7 +67,7 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Writes until everything is written; a nearly full disk takes a part and fails at the next call."""
+    """Writes until everything is written; a nearly full disk accepts a part and fails at the next call."""
     view = memoryview(data)
     while view:
         written = _call(os.write, descriptor, view)
@@ -87,7 +87,7 @@ def sync(descriptor: int) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
             raise
-        _call(os.fsync, descriptor)  # network and FAT volumes do not know F_FULLFSYNC
+        _call(os.fsync, descriptor)  # network and FAT volumes do not support F_FULLFSYNC
 
 
 def write_file(path: Path, data: bytes, torn: str) -> None:
@@ -98,7 +98,7 @@ def write_file(path: Path, data: bytes, torn: str) -> None:
 
 
 def open_append(path: Path) -> int:
-    """A descriptor for adding to a file, which is made, durably, when it does not exist."""
+    """A descriptor for adding to a file, which is created durably if it does not exist."""
     new = not path.exists()
     descriptor: int = _call(os.open, str(path), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
@@ -111,7 +111,7 @@ def open_append(path: Path) -> int:
 
 
 def append(descriptor: int, path: Path, data: bytes, torn: str) -> None:
-    """Writes on where an open file ends; `torn` is the crash point in the middle of it."""
+    """Writes at the end of an open file; `torn` is the crash point in the middle of it."""
     view, middle = memoryview(data), len(data) // 2
     with _naming(path):
         write_all(descriptor, view[:middle])
@@ -144,12 +144,12 @@ def sync_directory(path: Path) -> None:
 
 
 def rename(old: Path, new: Path) -> None:
-    """Renames in one step; a file at `new` is replaced."""
+    """Renames atomically; a file at `new` is replaced."""
     _call(os.rename, str(old), str(new))
 
 
 def put_in_place(new: Path, final: Path, old: Path, moved: str) -> None:
-    """Renames a directory over another, which is then `old`; put back where the second rename fails.
+    """Renames a directory over another, which becomes `old`; undone if the second rename fails.
 
     `moved` is the crash point between the two.
     """
@@ -164,7 +164,7 @@ def put_in_place(new: Path, final: Path, old: Path, moved: str) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Makes a directory and those above it; the ones made are durable after."""
+    """Creates a directory and its parents durably."""
     missing = []
     while not path.exists():
         missing.append(path)
@@ -184,12 +184,12 @@ def remove_directory(path: Path) -> None:
 
 
 def names(path: Path) -> list[str]:
-    """What a directory holds, sorted."""
+    """The names in a directory, sorted."""
     return sorted(_call(os.listdir, str(path)))
 
 
 def remove_own(directory: Path) -> None:
-    """Removes a directory that only this program wrote into, so flat; what somebody put below it is an error."""
+    """Removes a flat directory that only this program wrote to; a subdirectory in it is an error."""
     for name in names(directory):
         unlink(directory / name)
     remove_directory(directory)
@@ -205,10 +205,10 @@ def free(path: Path) -> Path:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Swaps two paths in one step, which Linux and macOS can and Python does not offer; False where it is not possible.
+    """Swaps two paths atomically, as Linux and macOS support but Python does not offer; False if not supported.
 
     Raises:
-        OSError: it was possible and failed.
+        OSError: it is supported but failed.
     """
     return bool(_call(_exchange, str(one), str(other)))
 
@@ -245,14 +245,14 @@ _REMEDIES = {
     errno.EFBIG: "the file is larger than this process may write (ulimit -f); raise the limit",
     errno.EMFILE: "this process has too many open files (ulimit -n); raise the limit",
     errno.ENFILE: "the system has too many open files; close some programs",
-    errno.EACCES: "this process has no permission for it; give it that or choose another {place}",
+    errno.EACCES: "this process lacks permission; grant it or choose another {place}",
     errno.EROFS: "the file system is read-only; choose another {place} or remount it",
     errno.EIO: "the disk reported an error (EIO); check it",
 }
 
 
 def write_bytes(path: Path, data: bytes, points: str = "file") -> None:
-    """Replaces a file in one step: after a crash it holds the old content or the new, never a part.
+    """Replaces a file atomically: after a crash it holds the old content or the new, never a part.
 
     Args:
         path: the file.
@@ -260,7 +260,7 @@ def write_bytes(path: Path, data: bytes, points: str = "file") -> None:
         points: the crash points passed are `{points}.written` and `{points}.renamed`.
 
     Raises:
-        OSError: it could not be written; the old content stands.
+        OSError: writing failed; the old content is kept.
     """
     temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
     try:
@@ -268,7 +268,7 @@ def write_bytes(path: Path, data: bytes, points: str = "file") -> None:
         crashpoint(f"{points}.written")
         rename(temporary, path)
     except BaseException:
-        with suppress(OSError):  # not there, or swept when the directory is next opened; the first error says more
+        with suppress(OSError):  # not there, or removed on the next opening; the first error says more
             unlink(temporary)
         raise
     crashpoint(f"{points}.renamed")
@@ -276,12 +276,12 @@ def write_bytes(path: Path, data: bytes, points: str = "file") -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces a text file in one step."""
+    """Replaces a text file atomically."""
     write_bytes(path, text.encode(), _POINTS.get(path.name, "file"))
 
 
 def explain_os_error(error: OSError, doing: str, *, of_run: bool = True) -> str:
-    """What went wrong with a file, in words that say what to do; `of_run`: a training run can be resumed."""
+    """What went wrong with a file and what to do; `of_run`: a training run can be resumed."""
     remedy = _REMEDIES.get(error.errno or 0)
     if remedy is None:
         return f"{error.strerror or error} while {doing} ({error.filename})"

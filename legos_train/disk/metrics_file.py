@@ -1,7 +1,7 @@
 """`metrics.jsonl` and files like it: one JSON line per row, each row with the `step` it belongs to.
 
-Rows are only ever added; a resume cuts the file back to its checkpoint, so that no step stands twice. A row that could
-not be written whole is taken back, so that the file never holds half a line that another row is then glued to.
+Rows are only added; a resume truncates the file to its checkpoint, so that no step appears twice. A row that could not
+be written completely is removed, so that no row follows half a line.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class MetricsFile:
     """A file of rows, open for appending.
 
     Args:
-        resumed_from: the step of the checkpoint that the run goes on from; rows of later steps are cut off, and the
-            first row written says `resumed_from`. None for a run from the start: all rows are cut off.
-        marks: off, no row says `resumed_from`.
-        run: the id of the run, which every row says.
+        resumed_from: the step of the checkpoint that the run continues from; later rows are dropped, and the
+            first row written has `resumed_from`. None for a run from the start: all rows are dropped.
+        marks: if off, no row has `resumed_from`.
+        run: the id of the run, included in every row.
 
     Raises:
-        RunError: a row is of another run.
-        OSError: the file cannot be read or written; it is as it was.
+        RunError: a row belongs to another run.
+        OSError: the file cannot be read or written; it is unchanged.
     """
 
     def __init__(self, path: Path, resumed_from: int | None, *, marks: bool = True, run: str | None = None):
@@ -51,10 +51,10 @@ class MetricsFile:
         for line in data.splitlines(keepends=True):
             row = _row(line)
             if row is None:
-                unreadable += line.endswith(b"\n")  # a last line without its end is what a crash leaves
+                unreadable += line.endswith(b"\n")  # a crash leaves a last line without its end
             elif None not in (self._run, row.get("run")) and row["run"] != self._run:
                 raise RunError(
-                    f"{self.path} has rows of another run ({row['run']}; this one is {self._run}): take the file away, "
+                    f"{self.path} has rows of another run ({row['run']}; this one is {self._run}): move the file away, "
                     "or give another --run-dir"
                 )
             elif row["step"] <= step:
@@ -68,13 +68,13 @@ class MetricsFile:
 
     @classmethod
     def read(cls, path: Path) -> list[dict[str, Any]]:
-        """All whole rows; a line torn by a crash is left out, a missing file has none."""
+        """All complete rows; a line torn by a crash is skipped, a missing file has none."""
         if not path.exists():
             return []
         return [row for line in fsops.read_file(path).splitlines(keepends=True) if (row := _row(line)) is not None]
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Adds a row. It survives the end of the process at once, and the end of the machine after `sync`.
+        """Adds a row. It survives a crash of the process at once, and one of the machine after `sync`.
 
         Raises:
             OSError: the row could not be written; the file ends with the one before it.
@@ -89,7 +89,7 @@ class MetricsFile:
             self._torn = True
             fsops.append(self._file, self.path, data, "metrics.torn")
         except BaseException:
-            with suppress(OSError):  # tried again before the next row; the first error says more
+            with suppress(OSError):  # retried before the next row; the first error is more informative
                 self._take_back()
             raise
         self._torn = False
@@ -102,10 +102,10 @@ class MetricsFile:
         self._torn = False
 
     def sync(self) -> None:
-        """Makes all rows durable. A checkpoint is written only after this, so that it never knows more than the file.
+        """Makes all rows durable. A checkpoint is written only after this, so that it is never ahead of the file.
 
         Raises:
-            OSError: the disk did not take them.
+            OSError: the disk did not accept them.
         """
         fsops.sync_open(self._file, self.path)
         crashpoint("metrics.synced")
@@ -115,7 +115,7 @@ class MetricsFile:
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """The row of a whole line, None for anything else."""
+    """The row of a complete line, None for anything else."""
     if not line.endswith(b"\n"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The run directory: who owns it, which run it holds, and its small files."""
+"""The run directory: its owner, its run, and its small files."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LEFT_BEHIND = re.compile(r"\.tmp-\d+-.+")
 _OF_A_RUN = ("checkpoints", "metrics.jsonl", "rollouts.jsonl", START, "result.json")
 _REMEDIES = {
     IDENTITY: "The manifests of the run's checkpoints and the rows of its metrics.jsonl have the id as `run`",
-    START: "Remove it: --resume continues without what was measured before the first step",
+    START: "Remove it: --resume continues without the evaluation before the first step",
     "result.json": "Remove it: --resume then writes it again from the last checkpoint",
 }
 _ID = re.compile(r"[0-9a-f]{12}")
 
 
 def new_run_id() -> str:
-    """A name that no other run has: twelve hexadecimal digits. Manifests, metrics and adapters of a run carry it."""
+    """A unique id of twelve hexadecimal digits, used in a run's manifests, metrics and adapters."""
     return secrets.token_hex(6)
 
 
@@ -40,7 +40,7 @@ class RunDirectory:
 
     Args:
         path: the directory.
-        run_id: of a run whose own directory is elsewhere, on another rank.
+        run_id: id of a run whose directory is on another rank.
 
     Attributes:
         id: the id of the run, once the directory is entered: that of `run.json`, or a new one.
@@ -50,7 +50,7 @@ class RunDirectory:
         self.path = path
         self.id = run_id or new_run_id()
         self._lock: IO[str] | None = None
-        self._made = False
+        self._made: list[Path] = []
 
     @property
     def started(self) -> bool:
@@ -58,7 +58,7 @@ class RunDirectory:
 
     @property
     def left(self) -> list[str]:
-        """What is there of a run, config.toml aside."""
+        """The files of a run found here, besides config.toml."""
         return [name for name in _OF_A_RUN if (self.path / name).exists()]
 
     @property
@@ -66,7 +66,7 @@ class RunDirectory:
         return (self.path / "result.json").exists()
 
     def check_resumable(self) -> None:
-        """Makes sure that there is a run to go on with.
+        """Checks that there is a run to resume.
 
         Raises:
             RunError: there is none; the message names the nearest directory that has one.
@@ -79,11 +79,11 @@ class RunDirectory:
         runs = [str(found.parent) for root in sorted(roots) for found in root.glob(f"*/{CONFIG}")]
         near = difflib.get_close_matches(str(self.path), runs, 1, cutoff=0.0)
         hint = f"the nearest is --run-dir {near[0]}" if near else f"and {str(self.path.parent)!r} has none either"
-        raise RunError(f"cannot resume {str(self.path)!r}: it holds no run; {hint}. Without --resume a new run begins")
+        raise RunError(f"cannot resume {str(self.path)!r}: it has no run; {hint}. Without --resume a new run starts")
 
     def __enter__(self) -> RunDirectory:
         try:
-            self._made = not self.path.exists()
+            self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / ".lock", "w")
         except OSError as error:
@@ -107,7 +107,7 @@ class RunDirectory:
         return self
 
     def _sweep(self) -> None:
-        """Removes what a killed process left half written; no other process can be writing now."""
+        """Removes half-written files of a killed process; no other process can be writing now."""
         for name in fsops.names(self.path):
             if _LEFT_BEHIND.fullmatch(name) and (self.path / name).is_file():
                 fsops.unlink(self.path / name)
@@ -123,17 +123,18 @@ class RunDirectory:
         return found
 
     def begin(self, config: str) -> None:
-        """From here on the directory holds a run, whose settings are the text `config`."""
+        """Marks the directory as a run with the settings `config`."""
         if not (self.path / IDENTITY).exists():
             self.write_json(IDENTITY, {"id": self.id})
         fsops.write_text(self.path / CONFIG, config)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if error is not None and self._made:
-            with suppress(OSError):  # a run that never began leaves nothing behind; the first error says more
+            with suppress(OSError):  # a run that never started leaves nothing; the first error says more
                 if fsops.names(self.path) == [".lock"]:
                     fsops.unlink(self.path / ".lock")
-                    self.path.rmdir()
+                    for folder in self._made:  # including `runs` if created for this run and otherwise unused
+                        folder.rmdir()
         if self._lock is not None:
             self._lock.close()
 
@@ -152,10 +153,10 @@ class RunDirectory:
         return found
 
     def first_numbers(self) -> dict[str, float] | None:
-        """`start.json`: what was measured before the first step; None where nothing was yet.
+        """`start.json`: the evaluation before the first step; None if there is none yet.
 
         Raises:
-            RunError: it holds something else.
+            RunError: it has other contents.
         """
         if not (self.path / START).exists():
             return None
@@ -169,7 +170,7 @@ class RunDirectory:
 
 
 def new_run_directory(root: Path, env: str, model: str, seed: int) -> Path:
-    """The first free of `root/ENV--MODEL--seedN`, `...-2`, `...-3`."""
+    """The first free name among `root/ENV--MODEL--seedN`, `...-2`, `...-3`."""
     words = [re.sub(r"[^A-Za-z0-9.]+", "_", Path(name).name or name).strip("_").lower() for name in (env, model)]
     stem = f"{words[0]}--{words[1]}--seed{seed}"
     path, count = root / stem, 1

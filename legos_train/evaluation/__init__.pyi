@@ -1,10 +1,10 @@
 from . import crossplay as crossplay
-from . import exactly as exactly
+from . import exact_values as exact_values
 from . import leaderboard as leaderboard
 from . import outcomes as outcomes
-from .courses import courses_of as courses_of
-from .courses import followed as followed
 from .duel import head_to_head as head_to_head
 from .during_training import Measurer as Measurer
 from .env_words import env_words as env_words
+from .eval_tasks import eval_tasks_of as eval_tasks_of
+from .eval_tasks import followed as followed
 from .session import Session as Session

@@ -1,7 +1,7 @@
-"""All against all: payoff matrix, meta-Nash and ratings of policies that met in several envs.
+"""Round robin: payoff matrix, meta-Nash and ratings of policies that met in several envs.
 
-Every env counts the same, however many games it has, and in it every game. Ratings are one Bradley-Terry fit over all
-results, with intervals from resampling seeds; OpenSkill is rated game by game, in the order of the schedule.
+Each env counts the same, however many games it has, and so does each game within it. Ratings are one Bradley-Terry fit
+to all results, with intervals from resampling seeds; OpenSkill is updated game by game, in the order of the schedule.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ def tournament(session: Session, policies: Sequence[str], leaderboard: Path | No
 
     Args:
         session: the envs, and how games are played.
-        policies: who meets whom.
-        leaderboard: the file where the games count too; it is made once every env and policy is known to exist.
+        policies: the participants.
+        leaderboard: file that also counts the games; created once every env and policy is known to exist.
 
     Returns:
-        `standings` of these games, `rows` by pairing, `setting`, how many games `failed`, and what the `leaderboard`
-        made of them.
+        `standings` of these games, `rows` by pairing, `setting`, the number of `failed` games, and the updated
+        `leaderboard`.
     """
     options = session.options
     schedule: list[tuple[Pairing, list[PlannedGame]]] = []
     for title in session.envs:
         for pairing in pairings(session, title, policies):
-            # where more than two sides sit, a pair meets in two pairings
+            # with more than two sides, a pair meets in two pairings
             count = options.games if len(pairing.sides) <= 2 else max(1, options.games // 2)
             schedule.append((pairing, list(pairing.games(count, options.seed))))
     board = None if leaderboard is None else Leaderboard(leaderboard)
@@ -63,10 +63,10 @@ def tournament(session: Session, policies: Sequence[str], leaderboard: Path | No
 def pairings(session: Session, title: str, policies: Sequence[str]) -> Iterator[Pairing]:
     """The pairings of an env.
 
-    All pairs; where more than two sides sit, each policy also alone against all others; where one does, each policy by
+    All pairs; with more than two sides, each policy also alone against all others; with one side, each policy by
     itself.
     """
-    ordered = sorted(policies)  # equal games have equal keys, whoever is named first
+    ordered = sorted(policies)  # equal games have equal keys, regardless of order
     sides = len(session.pairing(title, policies[0], policies[0]).sides)
     if sides == 1:
         yield from (session.pairing(title, name, name) for name in ordered)
@@ -76,9 +76,9 @@ def pairings(session: Session, title: str, policies: Sequence[str]) -> Iterator[
 
 
 def entrant(session: Session, word: str) -> str:
-    """A policy's name in ratings: with what else decides how it plays where that is not the default.
+    """A policy's name in ratings, with any non-default settings that affect its play.
 
-    Equal names mean equal players, also in other tournaments.
+    Equal names mean equal players, across tournaments.
     """
     usual = {"temperature": 1.0, "renderer": "auto"}
     identity = session.identity(word)
@@ -88,7 +88,7 @@ def entrant(session: Session, word: str) -> str:
 
 
 def standings(games: Sequence[Meeting], names: Sequence[str], seed: int) -> dict[str, Any]:
-    """What a list of games shows: `ratings`, `payoffs`, `meta_nash`, `openskill`, and `notes` on what is missing."""
+    """The results of a list of games: `ratings`, `payoffs`, `meta_nash`, `openskill`, and `notes` on gaps."""
     present = [name for name in names if any(name in (one.first, one.second) for one in games)]
     notes = [f"{name} has no counted game" for name in names if name not in present]
     matrix = payoffs(games, present)
@@ -98,7 +98,7 @@ def standings(games: Sequence[Meeting], names: Sequence[str], seed: int) -> dict
     rated = ratings(games, seed)
     if sure := [name for name, one in rated.items() if np.ptp(one["ci95"]) < 0.5]:
         notes.append(
-            f"no interval for the ratings of {', '.join(sure)}: they rest on one seed, or all seeds gave the same "
+            f"no interval for the ratings of {', '.join(sure)}: they are based on one seed, or all seeds gave the same "
             "results; play more games (-n)"
         )
     return {
@@ -120,7 +120,7 @@ def leaderboard_standings(board: Leaderboard, seed: int) -> dict[str, Any]:
 
 
 def meetings(session: Session, played: Played) -> list[Meeting]:
-    """The results of pairings; where a policy plays alone, those of comparing returns on the same seed."""
+    """The results of pairings; for policies that play alone, from comparing returns on the same seed."""
     results: list[Meeting] = []
     alone: dict[str, list[tuple[str, dict[Any, Record]]]] = defaultdict(list)
     for pairing, records in played:
@@ -142,12 +142,12 @@ def meetings(session: Session, played: Played) -> list[Meeting]:
                     score = 0.5 if abs(margin) <= TIE else float(margin > 0)
                     key = f"{one[where]['key']}|{other[where]['key']}"
                     results.append(Meeting(key, env, first, second, score, where[0]))
-    return sorted(results, key=lambda one: one.seed)  # pairs take turns, as online ratings want it
+    return sorted(results, key=lambda one: one.seed)  # alternates pairs, for online ratings
 
 
 def payoffs(games: Sequence[Meeting], names: Sequence[str]) -> np.ndarray:
-    """(N, N) what each row entrant gets from each column entrant, from -1 to 1: wins minus losses, each env counting
-    the same. NaN where two never met; 0 on the diagonal.
+    """(N, N) the payoff of each row entrant against each column entrant, from -1 to 1: wins minus losses, each env
+    counting the same. NaN if two never met; 0 on the diagonal.
     """
     where = {name: i for i, name in enumerate(names)}
     by_env: dict[tuple[int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -166,17 +166,17 @@ def ratings(
 ) -> dict[str, dict[str, float | list[float]]]:
     """Bradley-Terry ratings on Elo's scale around 1500, best first.
 
-    Results are weighted so that all envs have as many games in sum. `ci95` are percentiles over fits to resampled
-    seeds, env by env: games on one seed are drawn together. As in `bootstrap_interval` they are expanded, here
-    as far as the env with the fewest seeds asks.
+    Results are weighted so that all envs have equal total weight. `ci95` are percentiles over fits to resampled seeds,
+    env by env: games on one seed are drawn together. As in `bootstrap_interval` they are expanded, here by the factor
+    of the env with the fewest seeds.
 
     Args:
         games: all results.
-        seed: of the resamples.
-        resamples: how many fits the intervals rest on.
+        seed: seed of the resamples.
+        resamples: number of fits behind the intervals.
 
     Returns:
-        By name: `elo`, `ci95`, `games`, `score` (the share of its games won, draws half).
+        By name: `elo`, `ci95`, `games`, `score` (share of games won, draws half).
     """
     if not games:
         return {}
@@ -218,7 +218,7 @@ def ratings(
 def _clusters(
     games: Sequence[Meeting], pairs: Sequence[tuple[str, str]]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """By env, (seeds, pairs) sums of scores and numbers of games."""
+    """For each env, (seeds, pairs) sums of scores and numbers of games."""
     column = {pair: k for k, pair in enumerate(pairs)}
     sums: dict[str, np.ndarray] = {}
     counts: dict[str, np.ndarray] = {}
@@ -246,7 +246,7 @@ def equilibrium(table: np.ndarray, names: Sequence[str]) -> tuple[dict[str, floa
 
 
 def online(games: Sequence[Meeting]) -> tuple[dict[str, dict[str, float]] | None, str | None]:
-    """OpenSkill ratings, game by game in the order given, or why there are none."""
+    """OpenSkill ratings, updated game by game in the given order, or why there are none."""
     try:
         skills = openskill_ratings({one.first: one.score, one.second: 1 - one.score} for one in games)
     except ImportError as error:

@@ -1,6 +1,6 @@
-"""A policy against an opponent with players that are already there: what training measures with, every few steps.
+"""A policy against an opponent, with existing players: used by evaluations during training.
 
-Games, records and rows are those of `legos eval`: the same seeds, the same numbers.
+Games, records and rows match `legos eval`: same seeds, same numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class NothingScored(ValueError):
-    """No seed was scored in every seat, as when no verdict could be parsed. `row`: the results without a mean."""
+    """No seed was scored in every seat, for example if no verdict could be parsed. `row`: results without a mean."""
 
     def __init__(self, message: str, row: Row):
         super().__init__(message)
@@ -42,14 +42,14 @@ def head_to_head(
 
     Args:
         rollouts: plays the episodes.
-        env_id: the env, as `rollouts` makes it.
-        seats: the sides: single seats, or the seats that the policy takes together.
-        policy: who plays them, by agent if there are several.
-        opponent: who takes the other sides, by agent if there are several.
+        env_id: the env, as `rollouts` creates it.
+        seats: the sides: single seats, or groups of seats that the policy takes together.
+        policy: the player of these, by agent if there are several.
+        opponent: the player of the other sides, by agent if there are several.
         games: how many to play.
         seed: the first seed.
         samples: how often each seed is played from each side.
-        others: who plays the seats that are in nobody's competition, such as judges, as in `Job.players`.
+        others: players of seats outside the competition, such as judges, as in `Job.players`.
         options: the env's reset options.
         competitive: whether returns of different seats are compared, see `outcomes.competitive`.
 

@@ -1,4 +1,4 @@
-"""What the policy is worth, in the run's envs and held out: exactly where a game can be solved, else by games."""
+"""Evaluates the policy in the run's envs and held-out ones: exactly if a game can be solved, else by games."""
 
 from __future__ import annotations
 
@@ -9,161 +9,161 @@ from typing import Any, Literal
 from inference import Engine
 from inference.text import Renderer
 from legos_train.errors import ConfigError, PolicyError
-from legos_train.evaluation.courses import Course
 from legos_train.evaluation.duel import NothingScored, head_to_head
-from legos_train.evaluation.exactly import exact_metrics
+from legos_train.evaluation.eval_tasks import EvalTask
+from legos_train.evaluation.exact_values import exact_metrics
 from legos_train.evaluation.outcomes import OUTCOMES, competitive
 from legos_train.observe import eval_numbers
 from legos_train.players import Actor, ModelPlayer, Player, Roster, actors
 from legos_train.rollout import Rollouts
 
 ENDS = {"mean": "ci95", "score": "score_ci95"}
-"""Where a row has the interval of a number."""
+"""The key of each number's interval in a row."""
 
 
 class Measurer:
-    """Measures adapters of an engine on courses.
+    """Evaluates adapters of an engine on tasks.
 
     Args:
-        courses: what is measured, see `courses_of`.
+        tasks: the evaluations, see `eval_tasks_of`.
         engine: serves the adapters.
         renderer: how conversations become tokens.
-        context: most tokens of a prompt and its answer.
-        best: the number that `best` is chosen by, see `followed`.
+        context: maximum tokens of a prompt and its answer.
+        best: the metric that selects `best`, see `followed`.
 
     Raises:
-        ConfigError: an opponent is nobody; the message says who there is.
+        ConfigError: an opponent does not exist; the message lists those that do.
     """
 
-    def __init__(self, courses: Sequence[Course], engine: Engine, renderer: Renderer, context: int, best: str):
-        self.courses = {course.slot.name: course for course in courses}
+    def __init__(self, tasks: Sequence[EvalTask], engine: Engine, renderer: Renderer, context: int, best: str):
+        self.tasks = {task.slot.name: task for task in tasks}
         self.roster = Roster(engine, renderer, context)
-        self.rollouts = Rollouts(lambda label, **args: self.courses[label].slot.make(**args), concurrency=256)
+        self.rollouts = Rollouts(lambda label, **args: self.tasks[label].slot.make(**args), concurrency=256)
         self.best = best
-        for course in courses:
+        for task in tasks:
             try:
-                self._rival(course)
+                self._rival(task)
             except PolicyError as error:
-                raise ConfigError(f"eval.env {course.slot.name!r}: opponent: {error}") from error
+                raise ConfigError(f"eval.env {task.slot.name!r}: opponent: {error}") from error
 
     def due(self, step: int, *, last: bool = False) -> list[str]:
-        """The names of the courses to measure after a step: all of them after the last."""
-        return [name for name, c in self.courses.items() if last or (c.every and step % c.every == 0)]
+        """The names of the tasks to evaluate after a step; after the last, all."""
+        return [name for name, c in self.tasks.items() if last or (c.every and step % c.every == 0)]
 
     @property
-    def contests(self) -> list[Course]:
+    def contests(self) -> list[EvalTask]:
         """The run's own envs that are contests."""
-        return [course for course in self.courses.values() if course.contest and not course.held_out]
+        return [task for task in self.tasks.values() if task.contest and not task.held_out]
 
     @property
     def own_scales(self) -> set[str]:
-        """The envs whose seats are paid on scales of their own, see `outcomes.competitive`."""
-        return {name for name, course in self.courses.items() if not competitive(course.env)}
+        """The envs whose seats have returns on different scales, see `outcomes.competitive`."""
+        return {name for name, task in self.tasks.items() if not competitive(task.env)}
 
-    def player(self, course: Course, agent: str, adapter: str | None) -> ModelPlayer:
-        """The model at a seat as training seats it, with another adapter (None: the base)."""
-        role, trainable = course.slot.seats[agent]
-        actor = actors.lookup(course.players, agent, role, trainable)
-        player = self._seated(course, replace(actor, model=actors.POLICY, top_p=1.0))
+    def player(self, task: EvalTask, agent: str, adapter: str | None) -> ModelPlayer:
+        """The model in a seat as in training, with another adapter (None: the base)."""
+        role, trainable = task.slot.seats[agent]
+        actor = actors.lookup(task.players, agent, role, trainable)
+        player = self._seated(task, replace(actor, model=actors.POLICY, top_p=1.0))
         assert isinstance(player, ModelPlayer)
         return replace(player, adapter=None if adapter is None else actors.adapter_name(adapter, actor.learner))
 
-    def opponent(self, course: Course, word: str) -> Player:
-        """Who is meant by a word of `league.opponents`.
+    def opponent(self, task: EvalTask, word: str) -> Player:
+        """The player for a name in `league.opponents`.
 
         Raises:
-            PolicyError: nobody.
+            PolicyError: there is none.
         """
-        return self._seated(course, replace(course.players[actors.ANYBODY], model=word))
+        return self._seated(task, replace(task.players[actors.ANYBODY], model=word))
 
-    def measure(self, adapter: str | None, courses: Collection[str] | None = None) -> dict[str, float]:
-        """The numbers of the courses named, by default of all; those of one env of several as `ENV/NUMBER`."""
+    def measure(self, adapter: str | None, tasks: Collection[str] | None = None) -> dict[str, float]:
+        """The metrics of the named tasks, all by default; with several envs as `ENV/NUMBER`."""
         out: dict[str, float] = {}
-        for name, course in self.courses.items():
-            if courses is None or name in courses:
-                numbers = self._exactly(course, adapter) if course.exactly else self._by_games(course, adapter)
-                out |= {course.prefix + key: value for key, value in numbers.items()}
+        for name, task in self.tasks.items():
+            if tasks is None or name in tasks:
+                numbers = self._exactly(task, adapter) if task.exactly else self._by_games(task, adapter)
+                out |= {task.prefix + key: value for key, value in numbers.items()}
         return out
 
-    def _exactly(self, course: Course, adapter: str | None) -> dict[str, float]:
-        players = [self.player(course, agent, adapter) for agent in course.slot.seats]
-        return exact_metrics(course.env, players, course.info_sets)  # type: ignore[arg-type]
+    def _exactly(self, task: EvalTask, adapter: str | None) -> dict[str, float]:
+        players = [self.player(task, agent, adapter) for agent in task.slot.seats]
+        return exact_metrics(task.env, players, task.info_sets)  # type: ignore[arg-type]
 
-    def _by_games(self, course: Course, adapter: str | None) -> dict[str, float]:
-        """Against the course's rival, else in self-play.
+    def _by_games(self, task: EvalTask, adapter: str | None) -> dict[str, float]:
+        """Against the task's rival, else in self-play.
 
-        The games and the numbers are those of `legos eval` with the same seed, sampling and number of games: against
-        the rival; in self-play with all seats of the policy counted in each game.
+        Games and numbers are those of `legos eval` with the same seed, sampling and number of games: against the rival;
+        in self-play with all seats of the policy counted in each game.
         """
-        rival = self._rival(course)
+        rival = self._rival(task)
         if rival is not None:
-            row = self._played(course, adapter, course.sides, rival, course.games)
-            by_score = course.score == eval_numbers.BASE_WINS
-            return numbers_of(row, course.score, samples=course.samples, value="score" if by_score else "mean")
-        own = self._own(course, adapter)
-        mine = [agent for agent in own if course.slot.seats[agent][1]] or list(own)  # judges of the policy get nothing
-        row = self._played(course, adapter, [mine], own[mine[0]], max(1, course.games // len(mine)))
-        return numbers_of(row, course.score, samples=course.samples, by_role=True)
+            row = self._played(task, adapter, task.sides, rival, task.games)
+            by_score = task.score == eval_numbers.BASE_WINS
+            return numbers_of(row, task.score, samples=task.samples, value="score" if by_score else "mean")
+        own = self._own(task, adapter)
+        mine = [agent for agent in own if task.slot.seats[agent][1]] or list(own)  # its judges have no return
+        row = self._played(task, adapter, [mine], own[mine[0]], max(1, task.games // len(mine)))
+        return numbers_of(row, task.score, samples=task.samples, by_role=True)
 
     def against(self, adapter: str | None, opponents: Mapping[str, str | None], share: float = 1.0) -> dict[str, float]:
         """Win rates in all `contests`, draws half, as `wins_vs_OPPONENT`; with several envs as `ENV/NUMBER`.
 
         Args:
-            adapter: who is measured (None: the base).
+            adapter: the evaluated adapter (None: the base).
             opponents: name -> adapter.
-            share: of the games of an evaluation, how many are played against each.
+            share: fraction of an evaluation's games played against each.
         """
         out: dict[str, float] = {}
-        for course in self.contests:
-            games = max(2, round(course.games * share))
+        for task in self.contests:
+            games = max(2, round(task.games * share))
             for name, other in opponents.items():
-                row = self._played(course, adapter, course.sides, self._own(course, other), games)
+                row = self._played(task, adapter, task.sides, self._own(task, other), games)
                 if row.get("score") is not None:
-                    out |= _with_interval(f"{course.prefix}wins_vs_{name}", row["score"], row["score_ci95"])
+                    out |= _with_interval(f"{task.prefix}wins_vs_{name}", row["score"], row["score_ci95"])
         return out
 
     def _played(
-        self, course: Course, adapter: str | None, sides: Sequence[Sequence[str]], opponent: Any, games: int
+        self, task: EvalTask, adapter: str | None, sides: Sequence[Sequence[str]], opponent: Any, games: int
     ) -> dict[str, Any]:
-        """The row of some games of an adapter."""
+        """The row of an adapter's games."""
         others: dict[str, Any] = {
-            key: self._seated(course, actor) for key, actor in course.players.items() if actor.model != actors.POLICY
+            key: self._seated(task, actor) for key, actor in task.players.items() if actor.model != actors.POLICY
         }
-        own: dict[str, Any] = self._own(course, adapter)
+        own: dict[str, Any] = self._own(task, adapter)
         try:
             return head_to_head(
                 self.rollouts,
-                course.slot.name,
+                task.slot.name,
                 sides,
                 own,
                 opponent,
                 games,
-                course.seed,
-                samples=course.samples,
+                task.seed,
+                samples=task.samples,
                 others={**others, **own},
-                options=course.slot.options,
-                competitive=competitive(course.env),
+                options=task.slot.options,
+                competitive=competitive(task.env),
             )
-        except NothingScored as none:  # no reason to end a run: its judge may be understood in other games
+        except NothingScored as none:  # no reason to end a run: other games may be scored
             return none.row
 
-    def _own(self, course: Course, adapter: str | None) -> dict[str, ModelPlayer]:
-        """The model at the seats of the policy."""
-        return {agent: self.player(course, agent, adapter) for agent in course.own or course.slot.trained}
+    def _own(self, task: EvalTask, adapter: str | None) -> dict[str, ModelPlayer]:
+        """The model in the seats of the policy."""
+        return {agent: self.player(task, agent, adapter) for agent in task.own or task.slot.trained}
 
-    def _rival(self, course: Course) -> Player | Mapping[str, Player] | None:
-        """Who is met in the games of a course; None: the policy itself."""
-        if course.rival is None:
+    def _rival(self, task: EvalTask) -> Player | Mapping[str, Player] | None:
+        """The opponent in the games of a task; None: the policy itself."""
+        if task.rival is None:
             return None
-        if course.rival == actors.BASE:
-            return self._own(course, None)
-        return self.opponent(course, course.rival)
+        if task.rival == actors.BASE:
+            return self._own(task, None)
+        return self.opponent(task, task.rival)
 
-    def _seated(self, course: Course, actor: Actor) -> Player:
-        return self.roster.player(actor, course.slot.name, course.slot.make)
+    def _seated(self, task: EvalTask, actor: Actor) -> Player:
+        return self.roster.player(actor, task.slot.name, task.slot.make)
 
     def key(self, numbers: Mapping[str, float]) -> tuple[str, int] | None:
-        """The number that `best` is chosen by, and 1 or -1 for whether more of it is better; None where it was not
+        """The metric that selects `best`, and 1 or -1 for whether higher or lower is better; None if it was not
         measured, or no game of it could be scored.
         """
         return (self.best, eval_numbers.direction(self.best.rpartition("/")[2])) if self.best in numbers else None
@@ -181,12 +181,12 @@ def numbers_of(
     by_role: bool = False,
     value: Literal["mean", "score"] = "mean",
 ) -> dict[str, float]:
-    """The numbers of a row of an evaluation by which training is followed.
+    """The numbers of an evaluation's row that training tracks.
 
     The mean return (or the score, see `value`) as `name` with the ends of its 95 % interval, `name_low` and
-    `name_high`, unless no game could be scored; where problems have right answers `accuracy` and, with K > 1 samples,
-    `pass@K`, with intervals; with `by_role` also `name_ROLE`; and the share of each of `OUTCOMES`, with its interval
-    where it came about. Where seats do not compete, a win is a `success`, and there are no draws and losses.
+    `name_high`, unless no game could be scored; for problems with right answers `accuracy` and, with K > 1 samples,
+    `pass@K`, with intervals; with `by_role` also `name_ROLE`; and the share of each of `OUTCOMES`, with its interval if
+    it occurred. If seats do not compete, a win is a `success`, and there are no draws and losses.
     """
     out = {} if row.get(value) is None else _with_interval(name, row[value], row[ENDS[value]])
     if (found := row.get("accuracy")) is not None:
@@ -198,7 +198,7 @@ def numbers_of(
             out |= _with_interval(f"{name}_{role}", found["mean"], found["ci95"])
     names = dict.fromkeys(OUTCOMES) if row["competitive"] else {"win": "success", **dict.fromkeys(OUTCOMES[3:])}
     for kind, other in names.items():
-        ends = row["outcomes_ci95"].get(kind)  # none where it never came about
+        ends = row["outcomes_ci95"].get(kind)  # none if it never occurred
         called = other or kind
         out |= {called: float(row[kind])} if ends is None else _with_interval(called, row[kind], ends)
     return out

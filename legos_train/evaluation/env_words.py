@@ -1,4 +1,4 @@
-"""What an env is called on the command line: `ENV` or `NAME=ENV`, with constructor arguments of all or of its own."""
+"""Envs on the command line: `ENV` or `NAME=ENV`, with constructor arguments for all envs or for one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SettingError(ValueError):
 
 
 class EnvWord(NamedTuple):
-    """`title`: what results call it; `id`: what `legos_envs.make` knows it by; `args`: its constructor arguments."""
+    """`title`: its name in results; `id`: its name for `legos_envs.make`; `args`: its constructor arguments."""
 
     title: str
     id: str
@@ -31,9 +31,9 @@ def env_words(words: Iterable[str], assignments: Sequence[str], flag: str = "--a
     """The envs by title.
 
     Args:
-        words: `KuhnPoker-v0`, or `math=Dataset-v0` to call it `math`: so that an env can be there twice.
-        assignments: `NAME=VALUE` for all of them, `TITLE:NAME=VALUE` for one, which counts more.
-        flag: what the assignments are called on the command line.
+        words: `KuhnPoker-v0`, or `math=Dataset-v0` to name it `math`, so that an env can appear twice.
+        assignments: `NAME=VALUE` for all of them, `TITLE:NAME=VALUE` for one, which takes precedence.
+        flag: the flag of the assignments on the command line.
 
     Raises:
         SettingError: two envs have one title or are the same, or an argument is for none of them.
@@ -43,7 +43,7 @@ def env_words(words: Iterable[str], assignments: Sequence[str], flag: str = "--a
         named = NAMED.fullmatch(word)
         title, name = (named[1], named[2]) if named else (word, word)
         if title in envs:
-            raise SettingError(f"two envs are called {title!r}: {envs[title].id} and {name}; give one another name")
+            raise SettingError(f"two envs are named {title!r}: {envs[title].id} and {name}; give one another name")
         envs[title] = EnvWord(title, name, {})
     arguments = parse_assignments(assignments, flag)
     for special in (False, True):
@@ -53,7 +53,7 @@ def env_words(words: Iterable[str], assignments: Sequence[str], flag: str = "--a
                 continue
             if special and title not in envs:
                 there = ", ".join(envs) or "none"
-                raise SettingError(f"{flag} {key}=... is for an env called {title!r}; there are {there}")
+                raise SettingError(f"{flag} {key}=... is for an env named {title!r}; there are {there}")
             for one in [envs[title]] if special else envs.values():
                 one.args[name] = value
     for title, one in envs.items():
@@ -67,19 +67,19 @@ def made(name: str, args: Mapping[str, Any]) -> AECEnv:
     """The env.
 
     Raises:
-        SettingError: it does not take these arguments, or needs what is not there.
+        SettingError: it does not take these arguments, or a dependency is missing.
     """
     try:
         return legos_envs.make(name, **args)
     except BadArguments as error:
         raise SettingError(f"{error}; with several envs, --arg ENV:NAME=VALUE is for one of them") from error
     except (TypeError, ValueError, RuntimeError, ImportError) as error:
-        missing = isinstance(error, ModuleNotFoundError)  # the command line says which extra brings it
+        missing = isinstance(error, ModuleNotFoundError)  # the command line names the missing extra
         mistake = isinstance(error, TypeError) and "argument" not in str(error)  # in the env's own code
         if missing or mistake:
             raise
         arguments = f" with {' '.join(f'{key}={value!r}' for key, value in args.items())}" if args else ""
         raise SettingError(
-            f"{name} cannot be made{arguments}: {error}. `legos envs show {name}` has its arguments; with several "
+            f"{name} cannot be created{arguments}: {error}. `legos envs show {name}` has its arguments; with several "
             "envs, --arg ENV:NAME=VALUE is for one of them"
         ) from error

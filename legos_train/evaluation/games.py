@@ -15,7 +15,7 @@ from legos_train.evaluation.outcomes import TIE, outcome_of
 Record = dict[str, Any]
 """A finished game as JSON values, see `record`."""
 SHORT = {"length": "cut_off", "overflow": "too_long"}
-"""What `usage` calls the reasons for which an answer is not whole."""
+"""The names in `usage` for the reasons of incomplete answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,15 @@ class Pairing:
 
     Args:
         policy, opponent: as the user wrote them.
-        sides: the seats that the policy takes together, one side after the other; the opponent has all others.
-        fixed: who takes other seats, by agent or role: judges.
-        identity: whatever else changes the games (sampling, the weights), as JSON values.
-        judges: those of `fixed` that the env does not train, which have a temperature of their own.
-        title: what results call the env, where the user has given it a name; its id by default.
+        sides: the groups of seats that the policy takes, one side after the other; the opponent has all others.
+        fixed: players of other seats, such as judges, by agent or role.
+        identity: anything else that affects the games (sampling, the weights), as JSON values.
+        judges: those of `fixed` that the env does not train; they have a separate temperature.
+        title: the user's name for the env in results; its id by default.
         competitive: whether returns of different seats are compared, see `outcomes.competitive`.
 
     Attributes:
-        key: names the pairing in journals and on leaderboards: equal for equal games only.
+        key: identifies the pairing in journals and on leaderboards; equal only for equal games.
     """
 
     env: str
@@ -66,7 +66,7 @@ class Pairing:
 
 
 def key_of(facts: Sequence[Any]) -> str:
-    """A name for facts, equal where they are."""
+    """A key for facts; equal facts have equal keys."""
     return hashlib.blake2b(json.dumps(jsonable(facts), sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
@@ -89,7 +89,7 @@ class PlannedGame:
 
     @property
     def salt(self) -> int:
-        """Sides differ in it: were chance the same in both, a policy against itself would always break even."""
+        """Differs between sides: with equal chance in both, a policy against itself would always break even."""
         return self.sample * len(self.pairing.sides) + self.side
 
     @property
@@ -101,15 +101,15 @@ class PlannedGame:
 
 
 def record(game: PlannedGame, episode: Episode, seated: Mapping[str, str]) -> Record:
-    """What is kept of a game.
+    """The stored record of a game.
 
     `returns`, `roles` and `outcomes` by seat of the policy; `score`: its share of the rivals beaten, draws half, None
-    where nothing can be compared; `turns` of the policy; `usage` by policy; `correct` where the env says so.
+    if nothing can be compared; `turns` of the policy; `usage` by policy; `correct` if the env reports it.
 
     Args:
-        game: what was scheduled.
-        episode: how it was played.
-        seated: who played, by agent.
+        game: the scheduled game.
+        episode: its episode.
+        seated: the players, by agent.
     """
     pairing, own = game.pairing, game.pairing.sides[game.side]
     seats = [agent for side in pairing.sides for agent in side]
@@ -155,7 +155,7 @@ def _score(
 
 
 def keep_endings(episode: Episode) -> None:
-    """Notes at the turns that endpoints have answered how their answers ended."""
+    """Notes how an endpoint's answers ended at the turns that it answered."""
     for trajectory in episode.trajectories.values():
         for turn in trajectory.turns:
             if turn.finish_reason is None:
@@ -163,8 +163,8 @@ def keep_endings(episode: Episode) -> None:
 
 
 def usage_of(tables: Mapping[str, Trajectory], seated: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """By policy: `actions`, and where known `prompt_tokens`, `completion_tokens` and `cost` in US dollars; how many
-    answers were `cut_off` by the limit of tokens, and how many prompts were `too_long` for the model's context.
+    """By policy: `actions`, and if known `prompt_tokens`, `completion_tokens` and `cost` in US dollars; how many
+    answers were `cut_off` by the token limit, and how many prompts were `too_long` for the model's context.
     """
     usage: dict[str, dict[str, float]] = {}
     for agent, trajectory in tables.items():

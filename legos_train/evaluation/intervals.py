@@ -1,4 +1,4 @@
-"""Intervals of means, how many games a difference needs, and pass@k. Pure functions of numbers."""
+"""Confidence intervals of means, required sample sizes, and pass@k. Pure functions of numbers."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.975
-CELLS = 4_000_000  # of one block of resamples, which bounds the memory
+CELLS = 4_000_000  # size of a block of resamples, to bound memory
 
 
 def bootstrap_interval(values: ArrayLike, seed: int, resamples: int = 2000) -> list[float]:
     """95 % interval of the mean of independent values: the expanded percentile bootstrap (Hesterberg 2015, arXiv
-    1411.5279), whose quantiles are moved out as far as Student's t asks, so that few values give no false certainty.
+    1411.5279), with quantiles widened by Student's t, so that few values give no false certainty.
 
     Args:
-        values: (N,), one per seed: what was played on one seed belongs together and is averaged before.
-        seed: of the resamples.
-        resamples: how many are drawn.
+        values: (N,), one per seed: games on one seed belong together and are averaged first.
+        seed: seed of the resamples.
+        resamples: number of resamples.
 
     Returns:
-        Its two ends; for N = 1 the value twice, which says nothing.
+        Its two ends; for N = 1 the value twice, which is not informative.
 
     Raises:
         ValueError: there are no values.
@@ -47,7 +47,7 @@ def resampled_means(sample: NDArray[np.float64], seed: int, resamples: int) -> N
 
 
 def expanded_levels(n: int) -> tuple[float, float]:
-    """The quantiles of resamples of n values that are a 95 % interval: the normal distribution's at t sqrt(n/(n-1))."""
+    """The quantiles of resamples of n values for a 95 % interval: the normal distribution's at t sqrt(n/(n-1))."""
     if n < 2:
         return 0.0, 1.0
     tail = NormalDist().cdf(-student(n - 1) * math.sqrt(n / (n - 1)))
@@ -55,7 +55,7 @@ def expanded_levels(n: int) -> tuple[float, float]:
 
 
 def student(degrees: int) -> float:
-    """The 97.5 % quantile of Student's t (Abramowitz and Stegun 26.7.5; tabulated where the series is poor)."""
+    """The 97.5 % quantile of Student's t (Abramowitz and Stegun 26.7.5; tabulated where the series is inaccurate)."""
     few = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764}
     if degrees in few:
         return few[degrees]
@@ -70,15 +70,15 @@ def student(degrees: int) -> float:
 
 
 def needed(values: ArrayLike, difference: float | None = None, power: float = 0.8) -> int | None:
-    """How many independent values would tell their mean from 0.
+    """How many independent values would distinguish their mean from 0.
 
-    That many that an effect as large as the one seen would be found with probability `power` at the 5 % level
-    (two-sided normal approximation). None where there is no effect, or no spread to judge by.
+    Enough to detect an effect as large as the observed one with probability `power` at the 5 % level (two-sided normal
+    approximation). None if there is no effect, or no spread to judge by.
 
     Args:
         values: (N,) as of `bootstrap_interval`.
-        difference: the effect to be found; the mean by default.
-        power: probability of finding the effect.
+        difference: the effect to detect; the mean by default.
+        power: probability of detecting the effect.
     """
     sample = np.asarray(values, float)
     effect = float(sample.mean()) if difference is None else difference
@@ -90,7 +90,7 @@ def needed(values: ArrayLike, difference: float | None = None, power: float = 0.
 
 
 def advice(values: Sequence[float], interval: Sequence[float], per_value: int, what: str) -> str | None:
-    """What to say of a sample that is too small for the difference that it seems to show; None when it is not.
+    """A note on a sample that is too small for the difference it seems to show; None if it is large enough.
 
     Args:
         values: (N,), one per seed.
@@ -101,7 +101,7 @@ def advice(values: Sequence[float], interval: Sequence[float], per_value: int, w
     n, mean = len(values), float(np.mean(values))
     games = f"{n * per_value} games on {n} seeds"
     if n < 2:
-        return f"{what} of {mean:+.3g} rests on one seed: there is no interval. Play more games (-n)."
+        return f"{what} of {mean:+.3g} is based on one seed: there is no interval. Play more games (-n)."
     if np.ptp(values) == 0:
         unseen = 1 - 0.05 ** (1 / n)
         return (
@@ -112,11 +112,11 @@ def advice(values: Sequence[float], interval: Sequence[float], per_value: int, w
         return None
     count = needed(values)
     if count is None:
-        return f"{what}: none was seen in {games}; the interval says how large it may still be."
+        return f"{what}: none was seen in {games}; the interval shows how large it may still be."
     detectable = (NormalDist().inv_cdf(LEVEL) + NormalDist().inv_cdf(0.8)) * float(np.std(values, ddof=1)) / n**0.5
     return (
-        f"{what} of {mean:+.3g} cannot be told from 0: {games} are too few. If it is real, about "
-        f"{count * per_value} games would show it with 80 % probability; this many show {detectable:.2g} or more."
+        f"{what} of {mean:+.3g} cannot be distinguished from 0: {games} are too few. If it is real, about "
+        f"{count * per_value} games would show it with 80 % probability; this many can show {detectable:.2g} or more."
     )
 
 
@@ -140,7 +140,7 @@ def mean_and_pass(correct: Sequence[Sequence[bool]], seed: int, samples: int = 1
 
     Args:
         correct: per problem, whether each of its answers was right; K is the smallest number of answers.
-        seed: of the resamples.
+        seed: seed of the resamples.
         samples: one more k, at most K.
 
     Raises:

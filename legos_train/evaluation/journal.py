@@ -1,7 +1,7 @@
-"""The finished games of an evaluation, in memory and, where a folder is given, in its `rollouts.jsonl`.
+"""The finished games of an evaluation, in memory and, if a folder is given, in its `rollouts.jsonl`.
 
-One line per game: what `legos view` shows, and under `game` what the evaluation counts. A line is one write, so a crash
-loses the game that was being written and no other; a torn last line is ignored and the next one begins anew.
+One line per game: what `legos view` shows, and under `game` what the evaluation counts. A line is written at once, so a
+crash loses only the game being written; a torn last line is ignored, and the next one starts on a new line.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class JournalError(ValueError):
 
 
 class Journal:
-    """Keeps records by key; those of an earlier, interrupted evaluation in the same folder are there at once.
+    """Keeps records by key; those of an earlier, interrupted evaluation in the same folder are loaded at once.
 
     Args:
-        folder: where to keep them; None: in memory only.
+        folder: where to keep them; None: only in memory.
 
     Attributes:
-        unreadable: lines that hold no finished game, a torn one among them.
+        unreadable: number of lines without a finished game, including torn ones.
 
     Raises:
-        JournalError: another process writes there, the folder is a training run's, or it cannot be made.
+        JournalError: another process writes there, the folder is a training run's, or it cannot be created.
     """
 
     def __init__(self, folder: Path | None):
@@ -44,8 +44,8 @@ class Journal:
         self._file: IO[bytes] | None = None
         if folder is None:
             return
-        if (folder / "config.toml").exists():  # the report would take these games for those of the last step
-            raise JournalError(f"{str(folder)!r} is a training run with episodes of its own; give another --out")
+        if (folder / "config.toml").exists():  # the report would mistake these games for those of the last step
+            raise JournalError(f"{str(folder)!r} is a training run with its own episodes; give another --out")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = (folder / LOG).open("ab+")
@@ -73,10 +73,10 @@ class Journal:
             file.flush()
 
     def add(self, record: Record, line: Callable[[], Mapping[str, Any]]) -> None:
-        """Keeps a finished game; `line` makes what the viewer shows of it.
+        """Keeps a finished game; `line` creates its line for the viewer.
 
         Raises:
-            OSError: it could not be written.
+            OSError: writing failed.
         """
         if self._file is not None:
             self._file.write(json.dumps({**line(), "game": record}).encode() + b"\n")
@@ -84,7 +84,7 @@ class Journal:
         self.records[record["key"]] = record
 
     def write_results(self, results: Mapping[str, Any]) -> None:
-        """Puts `results.json` beside the games, whole or not at all."""
+        """Writes `results.json` next to the games, atomically."""
         if self.folder is not None:
             new = self.folder / f".tmp-results-{os.getpid()}.json"
             new.write_text(json.dumps(results, indent=2) + "\n")

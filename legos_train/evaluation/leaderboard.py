@@ -1,7 +1,7 @@
 """Ratings that persist across tournaments: every game ever counted, in one SQLite file.
 
-A game is counted once, by its key: the same policies on the same seed again are not new evidence. OpenSkill goes on
-from where the last tournament left it; the Bradley-Terry fit is made of all games, whenever it is asked for.
+A game is counted once, by its key: the same policies on the same seed again are not new evidence. OpenSkill continues
+from the last tournament; the Bradley-Terry fit is computed from all games on each request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCHEMA = (
 
 
 class Meeting(NamedTuple):
-    """A game between two entrants: `score` is what the first got, 1 for a win, 0.5 for a draw, 0 for a loss."""
+    """A game between two entrants: `score` is the first one's result, 1 for a win, 0.5 for a draw, 0 for a loss."""
 
     key: str
     env: str
@@ -40,15 +40,15 @@ class LeaderboardError(ValueError):
 
 
 def default_path() -> Path:
-    """Where the leaderboard is: in `LEGOS_DATA`, else beside the runs."""
+    """Where the leaderboard is: in `LEGOS_DATA`, else next to the runs."""
     return Path(os.environ.get("LEGOS_DATA") or "runs") / "leaderboard.sqlite"
 
 
 class Leaderboard:
-    """Games and ratings in a file, which is made when it is not there.
+    """Games and ratings in a file, which is created if missing.
 
     Raises:
-        LeaderboardError: it cannot be opened, or is a file of another kind.
+        LeaderboardError: the file cannot be opened or is of another kind.
     """
 
     def __init__(self, path: Path):
@@ -74,9 +74,9 @@ class Leaderboard:
         return sqlite3.connect(self.path, timeout=30)
 
     def add(self, games: Iterable[Meeting]) -> int:
-        """Counts games that are not there yet and rates them in their order; returns how many those were.
+        """Counts and rates new games in their order; returns how many were new.
 
-        All or nothing: another process that adds at the same time waits.
+        Atomic: another process that adds at the same time waits.
         """
         with closing(self._open()) as db, db:
             db.execute("BEGIN IMMEDIATE")
@@ -90,7 +90,7 @@ class Leaderboard:
 
     @staticmethod
     def _rate(db: sqlite3.Connection) -> None:
-        """OpenSkill for the games that it has not seen; without the package they wait."""
+        """Rates unrated games with OpenSkill; without the package they wait."""
         start = {name: (mu, sigma) for name, mu, sigma in db.execute("SELECT name, mu, sigma FROM skills")}
         waiting = db.execute("SELECT first, second, score FROM games WHERE NOT rated ORDER BY number").fetchall()
         try:
@@ -101,7 +101,7 @@ class Leaderboard:
         db.execute("UPDATE games SET rated = 1 WHERE NOT rated")
 
     def games(self) -> list[Meeting]:
-        """All games, in the order in which they were counted."""
+        """All games, in the order they were counted."""
         with closing(self._open()) as db:
             rows = db.execute("SELECT key, env, first, second, score, seed FROM games ORDER BY number")
             return [Meeting(*row) for row in rows]

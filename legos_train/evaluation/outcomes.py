@@ -1,4 +1,4 @@
-"""How an episode ended for a seat, and which seats one policy takes at a time."""
+"""How an episode ended for a seat, and which seats a policy takes together."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def outcome_of(episode: Episode, agent: str, seats: Collection[str] | None = Non
     """One of `OUTCOMES`, for one agent.
 
     `invalid`: this agent's invalid action ended the episode, or its match within it; `opponent_invalid`: another's did.
-    `unscored`: a judge failed, so the episode or the agent's match is void. Else by return, against the best of the
-    rivals: the seats at the same table, or where it is alone there, all others. An agent without rivals wins by a right
-    answer (`info["correct"]`), else by a return above 0.
+    `unscored`: a judge failed, so the episode or the agent's match is void. Otherwise by return, against the best of
+    the rivals: the seats at the same table, or all others if it is alone there. An agent without rivals wins with a
+    right answer (`info["correct"]`), else with a return above 0.
 
     Args:
         episode: a finished episode.
-        agent: whose outcome it is.
-        seats: those in competition; by default all that the record calls trainable, which a void match no longer is.
-            With the agent alone it is judged by itself.
+        agent: the agent.
+        seats: the competing seats; by default all that the record marks trainable, which a void match no longer is.
+            With only the agent, it is judged by itself.
     """
     own = episode.trajectories[agent]
     ending = own.info.get("ending")  # of a match inside the episode
@@ -37,7 +37,7 @@ def outcome_of(episode: Episode, agent: str, seats: Collection[str] | None = Non
         return "invalid" if agent in episode.info.get("offenders", ()) else "opponent_invalid"
     if ending == "forfeit":
         return "invalid" if "reason" in own.info else "opponent_invalid"
-    if "invalid" in own.info:  # rules that went on without it
+    if "invalid" in own.info:  # rules that continued without it
         return "invalid"
     rivals = [
         t for a, t in episode.trajectories.items() if a != agent and (t.trainable if seats is None else a in seats)
@@ -50,24 +50,24 @@ def outcome_of(episode: Episode, agent: str, seats: Collection[str] | None = Non
 
 
 def in_words(outcome: str, rivals: bool) -> str | None:
-    """An outcome for people: where a seat has no rivals a win is a success, and nothing is won, drawn or lost."""
+    """A readable outcome: for a seat without rivals a win is a success, and nothing is won, drawn or lost."""
     return outcome if rivals else {"win": "success", "draw": None, "loss": None}.get(outcome, outcome)
 
 
 def competitive(env: AECEnv) -> bool:
-    """Whether the returns of an env's seats can be compared: one's gain is another's loss. Elsewhere seats are paid on
-    scales of their own (a coder by calls, a tester by faults found), and each one succeeds or fails by itself. An env
-    that says nothing about the sum of its rewards is taken for a competition.
+    """Whether the returns of an env's seats can be compared: one's gain is another's loss. Otherwise seats have returns
+    on different scales (a coder by calls, a tester by faults found), and each succeeds or fails by itself. An env that
+    does not declare the sum of its rewards counts as a competition.
     """
     return bool(getattr(env.unwrapped, "zero_sum", True))
 
 
 def sides_of(infos: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """The groups of seats that one policy takes together: those of one entrant, where the env names entrants, else
-    single seats. Seats that the env does not train, such as judges, are in none.
+    """The groups of seats that one policy takes together: those of one entrant, if the env names entrants, else single
+    seats. Seats that the env does not train, such as judges, are in no group.
 
     Args:
-        infos: of an env after its reset.
+        infos: infos of an env after its reset.
     """
     sides: dict[str, list[str]] = {}
     for agent, info in infos.items():

@@ -1,4 +1,4 @@
-"""Plays games beside policies that may fail: a failing one costs its own games only, which are tried again."""
+"""Plays games with policies that may fail: a failing one only costs its own games, which are retried."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import legos_envs
 from inference import InferenceError
 from legos_envs.records import Episode
-from legos_train.evaluation.exactly import solvable
+from legos_train.evaluation.exact_values import solvable
 from legos_train.evaluation.games import Pairing, PlannedGame, keep_endings, record
 from legos_train.evaluation.journal import Journal, line_of
 from legos_train.evaluation.outcomes import in_words
@@ -19,26 +19,26 @@ from legos_train.players import actors, words
 from legos_train.rollout import Job, Rollouts
 
 TOLERATED = (InferenceError, OSError)
-"""What an endpoint does; anything else is a fault of code, and is raised."""
+"""Failures of endpoints; any other exception is a bug and is raised."""
 
 TURNS, CHARACTERS = 12, 160
-"""Of a game as `transcript` shows it: the most turns, and characters of one."""
+"""Limits of a `transcript`: turns, and characters per turn."""
 
 
 class Stage:
     """Envs and players of an evaluation, shared by all its games.
 
     Args:
-        cast: makes players of words.
-        journal: takes the finished games.
-        concurrency: games under way at once.
-        retries: how often games that failed are played again.
+        cast: creates players from names.
+        journal: receives the finished games.
+        concurrency: concurrent games.
+        retries: how often failed games are played again.
         judging: the temperature of judges.
         report: shows how many games are finished, wanted and lost.
         systems: system prompts of agents and roles, by env and name, instead of the cast's.
 
     Attributes:
-        samples: a game that was played now in a few lines, one of each way in which it ended for the policy.
+        samples: one of the new games in a few lines, for each outcome of the policy.
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class Stage:
         self.samples: dict[str, list[str]] = {}
 
     def play(self, games: Sequence[PlannedGame]) -> dict[str, str]:
-        """Plays what the journal does not have yet.
+        """Plays the games that the journal does not have yet.
 
         Returns:
-            By key of the game, why it could not be played.
+            For each game that could not be played, its key and the reason.
 
         Raises:
-            PolicyError: a word names no policy.
-            ServerUnavailable: nobody listens where an endpoint should be.
+            PolicyError: a name matches no policy.
+            ServerUnavailable: an endpoint cannot be reached.
         """
         left = [game for game in games if game.key not in self.journal.records]
-        plays = [self._play(game) for game in left]  # an unknown word is told before anything is played
+        plays = [self._play(game) for game in left]  # an unknown name is reported before anything is played
         self.cast.reach(word for game in left for word in game.players.values())
         failures: dict[str, str] = {}
         for round_ in range(self.retries + 1):
@@ -136,7 +136,7 @@ class Stage:
         return decoders
 
     def _truth(self, pairing: Pairing) -> Callable[[Episode], Any] | None:
-        """What each move cost, where the game is solved: the viewer leads from a lost game to its worst move."""
+        """The cost of each move in solved games: the viewer leads from a lost game to its worst move."""
         key = (pairing.env, repr(sorted(pairing.args.items())))
         if key not in self._truths:
             env: Any = legos_envs.make(pairing.env, **pairing.args).unwrapped
@@ -162,7 +162,7 @@ class Stage:
     def player(
         self, env: str, args: Mapping[str, Any], word: str, judge: bool = False, system: str | None = None
     ) -> Any:
-        """Who is called `word`, in an env. Raises PolicyError: nobody is."""
+        """The player named `word` in an env. Raises PolicyError if there is none."""
         key = (env, repr(sorted(args.items())), word, judge, system)
         if key not in self._players:
             warmth = self.judging if judge else None
@@ -182,12 +182,12 @@ def _text(tokenizer: Any, token: int) -> str:
 def transcript(
     game: PlannedGame, episode: Episode, seated: Mapping[str, str], outcomes: Mapping[str, str]
 ) -> list[str]:
-    """Who won and what was said, by seat; long games and long answers are cut.
+    """Who won and the answers by seat; long games and answers are shortened.
 
     Args:
-        game: what was scheduled.
-        episode: how it was played.
-        seated: who played, by agent.
+        game: the scheduled game.
+        episode: its episode.
+        seated: the players, by agent.
         outcomes: how it ended, by agent.
     """
     rivals = game.pairing.competitive and len(game.pairing.sides) > 1

@@ -1,4 +1,4 @@
-"""One evaluation, as `legos eval` and `legos tournament` run it: who plays which games, and what is reported."""
+"""An evaluation by `legos eval` or `legos tournament`: who plays which games, and what is reported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import legos_envs
 from legos_train.config import parse_assignments
 from legos_train.evaluation.env_words import SettingError, env_words, made
-from legos_train.evaluation.exactly import ExactResults
+from legos_train.evaluation.exact_values import ExactResults
 from legos_train.evaluation.games import Pairing, PlannedGame, Record, seeds_for
 from legos_train.evaluation.journal import Journal
 from legos_train.evaluation.outcomes import competitive, sides_of
@@ -26,7 +26,7 @@ Played = list[tuple[Pairing, list[Record]]]
 """Pairings with the records of their games, in the order of the schedule."""
 ITSELF = "self"
 ASKED = {"thinking": "auto", "reply": "env"}
-"""Settings of a run that say how answers are asked for, with their defaults."""
+"""Settings of a run for how answers are asked for, with their defaults."""
 
 
 class Session:
@@ -38,9 +38,9 @@ class Session:
     Attributes:
         envs: the environments by title.
         fixed: policies of `--seat`, by agent or role.
-        samples_played: a few of the games that `evaluate` played, each as lines for people.
-        system: the system prompt of everybody else; `systems` those of agents and roles, by env; `prompts` those of
-            seats that are trained, by the name that was given.
+        samples_played: a few of the games that `evaluate` played, each as readable lines.
+        system: the system prompt of all others; `systems` has those of agents and roles, by env; `prompts` those of
+            trained seats, by the given name.
     """
 
     def __init__(self, options: argparse.Namespace):
@@ -60,10 +60,10 @@ class Session:
         self._identities: dict[tuple[str, bool], dict[str, Any]] = {}
 
     def _systems(self, texts: Sequence[str]) -> tuple[str | None, dict[str, dict[str, str]]]:
-        """The system prompt of everybody, and by env those of agents; `NAME=` is one only where an env has that name.
+        """The general system prompt, and by env those of agents; `NAME=` counts only if an env has that name.
 
         Raises:
-            SettingError: two are for everybody.
+            SettingError: there are two general prompts.
         """
         named: dict[str, str] = {}
         general = []
@@ -78,7 +78,7 @@ class Session:
                 general.append(text)
         if len(general) > 1:
             raise SettingError(
-                f"--system {general[1]!r} is a second prompt for everybody; for one role write --system ROLE=TEXT, "
+                f"--system {general[1]!r} is a second general prompt; for one role write --system ROLE=TEXT, "
                 f"with one of {', '.join(sorted(known)) or 'the roles of `legos envs show`'}"
             )
         systems: dict[str, dict[str, str]] = {}
@@ -122,11 +122,11 @@ class Session:
         return Pairing(word.id, policy, opponent, sides, word.args, fixed, identity, judges, title, competes)
 
     def sides(self, title: str) -> int:
-        """How many sides compete in an env: 1 where a policy plays alone."""
+        """How many sides compete in an env; 1 if a policy plays alone."""
         return len(self.pairing(title, "random", "random").sides)
 
     def identity(self, word: str, judge: bool = False) -> dict[str, Any]:
-        """What decides how a policy plays, as JSON values."""
+        """The settings that affect how a policy plays, as JSON values."""
         if (word, judge) not in self._identities:
             temperature = self.options.judge_temperature if judge else None
             self._identities[word, judge] = self.cast.identity(word, temperature)
@@ -138,12 +138,12 @@ class Session:
         """Plays every policy against every opponent in every env.
 
         Args:
-            policies: who is measured.
-            opponents: who takes the other seats.
-            exact: whether to add exact numbers where a game can be solved.
+            policies: the policies to evaluate.
+            opponents: the policies in the other seats.
+            exact: whether to add exact numbers if a game can be solved.
 
         Returns:
-            `results` (see `summary.row`), `comparisons` and `setting`; and how many games could not be played.
+            `results` (see `summary.row`), `comparisons` and `setting`; and how many games failed.
         """
         schedule: list[tuple[Pairing, list[PlannedGame]]] = []
         for title in self.envs:
@@ -170,17 +170,17 @@ class Session:
     def playing(
         self, schedule: Sequence[tuple[Pairing, Sequence[PlannedGame]]]
     ) -> Iterator[tuple[Stage, Journal, Played, list[Row], int]]:
-        """Plays a schedule; within the block its players can still be asked.
+        """Plays a schedule; within the block its players can still be used.
 
         Args:
             schedule: pairings with their games.
 
         Yields:
-            The stage, the journal, the records and the row of each pairing, and how many games could not be played.
+            The stage, the journal, the records and the row of each pairing, and how many games failed.
         """
         options = self.options
         people = "human" in {*options.policy, *(getattr(options, "opponent", None) or ()), *self.fixed.values()}
-        report = None if people else ProgressLine("games")  # it would write between the lines of a game in the terminal
+        report = None if people else ProgressLine("games")  # it would mix with the lines of a game in the terminal
         with Journal(options.out) as journal:
             stage = Stage(
                 self.cast,
@@ -222,7 +222,7 @@ class Session:
                 self.cast.close()
 
     def facts(self) -> dict[str, Any]:
-        """What decided the results beside envs and policies."""
+        """The settings that affect the results, besides envs and policies."""
         names = (
             *("games", "samples", "seed", "temperature", "judge_temperature", "max_tokens", "system", "renderer"),
             *("thinking", "thinking_tokens", "reply"),
@@ -233,7 +233,7 @@ class Session:
         return {"version": legos_envs.__version__, **values, "seats": self.fixed, "body": self.cast.body}
 
     def _asked_otherwise(self, word: str) -> list[str]:
-        """What differs between how a run asked for answers and how these games do."""
+        """The differences between how a run asked for answers and how these games do."""
         return [
             f"{word} was trained with {name} = {value!r}; here it is {getattr(self.options, name)!r} (--{name})."
             for name, value in _asked(word).items()
@@ -241,7 +241,7 @@ class Session:
         ]
 
     def remarks(self, pairing: Pairing) -> list[str]:
-        """What a reader of the numbers of a pairing should know about how they came about."""
+        """Notes on how the numbers of a pairing were obtained."""
         infos = self.env(pairing.title).infos
         free = [
             agent
@@ -274,14 +274,14 @@ class Session:
 
 
 def _asked(word: str) -> dict[str, str]:
-    """How a run asked for answers while it was trained; nothing for other policies."""
+    """How a run asked for answers in training; empty for other policies."""
     settings = _run_of(word)
     return {name: settings.get(name, default) for name, default in ASKED.items()} if settings else {}
 
 
 def trained_args(word: str, env: str) -> list[dict[str, Any]]:
-    """The arguments of each env of that id that a run was trained on, with the action format of its `reply`; none for
-    what is not a run.
+    """The arguments of each env with that id that a run was trained on, with the action format of its `reply`; empty
+    for anything but a run.
     """
     settings = _run_of(word)
     args = [{**e.get("args", {}), **settings.get("env_args", {})} for e in _entries(settings) if e.get("id") == env]
@@ -289,7 +289,7 @@ def trained_args(word: str, env: str) -> list[dict[str, Any]]:
 
 
 def prompted_roles(word: str, env: str) -> list[str]:
-    """The roles that had a system prompt in an env when a run was trained; those of all its envs are among them."""
+    """The roles that had a system prompt in an env in training, including those set for all envs."""
     settings = _run_of(word)
     labels = {entry.get("name") or entry["id"] for entry in _entries(settings) if entry.get("id") == env}
     named = [role.rpartition("/") for role, actor in settings.get("actors", {}).items() if actor.get("system_prompt")]
@@ -302,7 +302,7 @@ def _entries(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _run_of(word: str) -> dict[str, Any]:
-    """The settings of the run that a word means; none for other policies."""
+    """The settings of the run with that name; empty for other policies."""
     run = Path(word.partition("@")[0])
     if words.is_code(word) or words.is_endpoint(word) or not (run / "config.toml").exists():
         return {}

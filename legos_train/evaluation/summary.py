@@ -14,7 +14,7 @@ from legos_train.evaluation.outcomes import OUTCOMES
 
 Row = dict[str, Any]
 MANY_SHORT = 0.02
-"""Share of truncated answers from which on a note says so."""
+"""Share of truncated answers above which a note reports it."""
 
 
 def row(
@@ -23,17 +23,17 @@ def row(
     """The numbers of a pairing.
 
     `games` played and `failed` (with `errors`); `mean` return with `ci95`, over the `seeds` that were scored in every
-    seat; mean return by seat (`seats`) and by role (`roles`, with intervals); the shares of `OUTCOMES`, over all seats
+    seat; mean return by seat (`seats`) and by role (`roles`, with intervals); shares of `OUTCOMES`, over all seats
     played, with `outcomes_ci95` of those that occurred; `turns` of the policy per game; `usage` by policy; `advice`.
-    With problems that have a right answer also `accuracy`: mean@K and pass@k. `alone`: there is no opponent.
-    `competitive`: whether a `win` is one against the other seats, or a success, see `outcomes.competitive`. Against an
+    For problems with a right answer also `accuracy`: mean@K and pass@k. `alone`: there is no opponent.
+    `competitive`: whether a `win` is against the other seats or a success, see `outcomes.competitive`. Against an
     opponent also `score` with `score_ci95`: the share of the rivals beaten, draws half.
 
     Args:
         pairing: a policy and its opponent.
-        records: of the games wanted.
-        seed: of the resamples.
-        samples: how often each seed was wanted from each side.
+        records: records of the scheduled games.
+        seed: seed of the resamples.
+        samples: how often each seed was scheduled from each side.
         failed: why games could not be played.
         zero_sum: whether a mean return above 0 means that the policy is the better one.
     """
@@ -75,7 +75,7 @@ def row(
         return result
     per_seed = len(pairing.sides) * samples
     rivals = len(pairing.sides) > 1
-    even = len(values) == 1 or np.ptp(values) == 0  # without an opponent 0 means nothing, but certainty would
+    even = len(values) == 1 or np.ptp(values) == 0  # without an opponent only certainty is noted
     if not rivals and even and (note := advice(values, result["ci95"], per_seed, "the mean return")):
         result["advice"].append(note)
     if rivals and zero_sum and (note := advice(values, result["ci95"], per_seed, "the mean return")):
@@ -99,12 +99,12 @@ def row(
 def comparisons(rows: Sequence[tuple[Pairing, Sequence[Record]]], seed: int, samples: int) -> list[Row]:
     """The difference of every two policies that met the same opponent in the same env, seed by seed.
 
-    `difference`: mean return of `first` minus that of `second` over the `seeds` that both have whole.
+    `difference`: mean return of `first` minus that of `second` over the `seeds` that both have completely.
     """
     results = []
     for i, (one, first) in enumerate(rows):
         for other, second in rows[i + 1 :]:
-            alone = len(one.sides) == 1  # then everybody is his own opponent
+            alone = len(one.sides) == 1  # then each is its own opponent
             if (one.env, one.args) != (other.env, other.args) or one.policy == other.policy:
                 continue
             if not alone and one.opponent != other.opponent:
@@ -133,9 +133,9 @@ def comparisons(rows: Sequence[tuple[Pairing, Sequence[Record]]], seed: int, sam
 
 
 def by_seed(records: Iterable[Record], wanted: int) -> dict[Any, list[Record]]:
-    """The records that belong together: of one seed, or of one problem, which several seeds may have drawn.
+    """Records grouped by seed, or by problem, which several seeds may have drawn.
 
-    Seeds with a game missing or unscored are left out: a mean over the seats that happened to be played is no mean.
+    Seeds with a game missing or unscored are left out: a mean over only the played seats would be biased.
     """
     seeds: dict[int, list[Record]] = defaultdict(list)
     for one in records:
@@ -173,7 +173,7 @@ def usage(records: Iterable[Record]) -> dict[str, dict[str, float]]:
 
 
 def short_answers(used: dict[str, dict[str, float]]) -> list[str]:
-    """What to say of policies whose answers were not whole: such numbers measure a limit, not the policy."""
+    """Notes on policies with incomplete answers: their numbers measure a limit, not the policy."""
     notes = []
     for policy, counts in used.items():
         actions = counts["actions"]
@@ -188,7 +188,7 @@ def short_answers(used: dict[str, dict[str, float]]) -> list[str]:
 
 
 def _share_interval(records: Sequence[Record], kind: str, seed: int) -> list[float]:
-    """The interval of the share of an outcome among the seats played: over seeds, whose games belong together."""
+    """The interval of the share of an outcome among the seats played: over seeds, whose games are dependent."""
     groups: dict[Any, list[float]] = defaultdict(list)
     for one in records:
         groups[_evidence(one)] += [float(outcome == kind) for outcome in one["outcomes"].values()]
@@ -210,7 +210,7 @@ def _margin(group: Sequence[Record]) -> float | None:
 
 
 def _grouped(whole: dict[Any, list[Record]], by: str) -> dict[str, dict[Any, list[float]]]:
-    """By seat or role, then by seed, the returns."""
+    """The returns, by seat or role, then by seed."""
     groups: dict[str, dict[Any, list[float]]] = defaultdict(lambda: defaultdict(list))
     for number, group in whole.items():
         for one in group:
@@ -224,9 +224,9 @@ def _mean(group: dict[Any, list[float]]) -> float:
 
 
 def _answers(records: Iterable[Record]) -> list[list[bool]]:
-    """Per problem, whether each answer was right; empty where the env has no right answers."""
+    """For each problem, whether each answer was right; empty if the env has no right answers."""
     answers: dict[Any, list[bool]] = defaultdict(list)
     for one in records:
-        if one["correct"] is not None or one["problem"] is not None:  # nothing said at all: not right
+        if one["correct"] is not None or one["problem"] is not None:  # no answer counts as not right
             answers[one["seed"] if one["problem"] is None else one["problem"]].append(bool(one["correct"]))
     return list(answers.values())

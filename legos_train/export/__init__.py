@@ -1,4 +1,4 @@
-"""What leaves Legos: adapters for PEFT and the hub, rollouts as data sets, environments for verifiers."""
+"""Exports: adapters for PEFT and the hub, rollouts as data sets, environments for verifiers."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""The model card of an exported run: what the run's own files say, and nothing about the machine it ran on."""
+"""The model card of an exported run: facts from the run's own files, and nothing about the machine it ran on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from legos_train.observe import eval_numbers
 
 PLAYED = ("vs_random",)
 LOCAL = ("run_dir", "init_adapter", "server", "logs")
-"""Settings that say something about a machine or an account; the card leaves them out."""
+"""Settings that reveal a machine or an account; the card omits them."""
 
 
 def card(source: Source, base: str | None, license: str | None) -> str:
@@ -133,7 +133,7 @@ def _weights(source: Source) -> str:
 
 
 def trained_on(named: str, base: str | None) -> str:
-    """The model that Legos and mlx-lm put the adapter on: the run's own, unless nobody else could find it."""
+    """The base model for Legos and mlx-lm: the run's own, unless others could not find it."""
     return named if base is None or named in BUNDLED or ("/" in named and public(named) == named) else base
 
 
@@ -144,7 +144,7 @@ def _settings(config: Mapping[str, Any]) -> str:
 
 
 def public(value: Any) -> Any:
-    """The value without what only this machine understands: paths and addresses."""
+    """The value without what is only valid on this machine: paths and addresses."""
     if isinstance(value, Mapping):
         return {key: public(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

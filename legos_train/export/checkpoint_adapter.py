@@ -11,7 +11,7 @@ _MATRIX = re.compile(r"layers\.(\d+)\.(.+)\.lora_[ab]$")
 
 
 def is_checkpoint(which: str) -> bool:
-    """Whether the part behind the `@` of a run's name means a checkpoint."""
+    """Whether the part after the `@` of a run's name is a checkpoint."""
     return which.startswith("step_")
 
 
@@ -22,17 +22,17 @@ def unpack(spec: str, folder: Path) -> tuple[str, Path]:
         The name of the base model, and the adapter's folder.
 
     Raises:
-        PolicyError: the run does not keep that checkpoint.
+        PolicyError: the run has not kept that checkpoint.
         ExportError: the checkpoint is damaged.
     """
     from legos_train.disk import checkpoint_files, save_adapter
     from legos_train.players import words
 
     base, checkpoint = words.locate(spec)
-    assert checkpoint is not None  # what has a step is a run's
+    assert checkpoint is not None  # a spec with a step is a run's
     try:
         weights, scale, step = words.read_weights(checkpoint)
-    except checkpoint_files.Damaged as error:
+    except checkpoint_files.CorruptCheckpoint as error:
         raise ExportError(f"{spec!r}: the checkpoint is damaged: {error}") from None
     matrices = [(match, array) for name, array in weights.items() if (match := _MATRIX.search(name))]
     parameters = {

@@ -1,4 +1,4 @@
-"""The folder that an export writes into."""
+"""The output folder of an export."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from legos_train.errors import ExportError
 
 
 def fresh_folder(out: Path, *, overwrite: bool = False) -> Path:
-    """Makes the folder that an export writes into.
+    """Creates the output folder of an export.
 
     Raises:
-        ExportError: there is something in it already, and `overwrite` is off.
-        OSError: it cannot be made.
+        ExportError: it is not empty, and `overwrite` is off.
+        OSError: it cannot be created.
     """
     if out.exists() and not out.is_dir():
         raise ExportError(f"{str(out)!r} is a file; give a folder")

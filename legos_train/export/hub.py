@@ -1,7 +1,7 @@
-"""A run as a folder for a model hub: the adapter for mlx-lm and for PEFT, and a card that says what it is.
+"""A run as a folder for a model hub: the adapter for mlx-lm and for PEFT, and a model card.
 
-Nothing is sent anywhere unless `push` is called. The card has what the run's own files say and nothing else: numbers
-before and after with their seeds, who it played, the settings, and a hash of the config file.
+Nothing is sent anywhere unless `push` is called. The card only has facts from the run's own files: numbers
+before and after with their seeds, its opponents, the settings, and a hash of the config file.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def write_folder(
         source: the run.
         out: the folder to write.
         base_model: repository of the original weights; needed for a quantized or local model. Without it a run of
-            `tiny` is exported for Legos and mlx-lm alone.
-        license: for the card's metadata, such as `mit`; by default none is claimed.
-        overwrite: replace files that are there.
+            `tiny` is only exported for Legos and mlx-lm.
+        license: for the card's metadata, such as `mit`; none by default.
+        overwrite: replace existing files.
 
     Raises:
         ExportError: the adapter cannot be exported, or a base model must be named.
@@ -54,7 +54,7 @@ def write_folder(
 
 
 def push(folder: Path, repo: str, *, private: bool = True) -> str:
-    """Uploads a folder to the Hugging Face hub and returns its address. The token is the one that hub tools keep.
+    """Uploads a folder to the Hugging Face hub and returns its address. The token is the one stored by the hub's tools.
 
     Raises:
         ModuleNotFoundError: huggingface_hub is not installed.
@@ -68,14 +68,14 @@ def push(folder: Path, repo: str, *, private: bool = True) -> str:
 
 
 def _checked(source: Path) -> bytes:
-    """The file of weights, after a look at them: a damaged one must not be published."""
+    """The checked file of weights: a damaged one must not be published."""
     if bad := sorted(name for name, matrix in peft.read_matrices(source).tensors.items() if not matrix.finite):
         raise ExportError(f"{bad[0]} holds NaN or infinity; nothing was exported")
     return source.read_bytes()
 
 
 def _forget_paths(folder: Path, config: Mapping[str, Any]) -> None:
-    """The PEFT file carries mlx-lm's config: here the one that is published beside it."""
+    """Puts the published mlx-lm config into the PEFT file's metadata."""
     matrices, metadata, _ = peft.read_matrices(folder / peft.PEFT_WEIGHTS)
     metadata["mlx_lm_config"] = json.dumps(config, indent=2, sort_keys=True) + "\n"
     fsops.write_bytes(folder / peft.PEFT_WEIGHTS, tensors.render(matrices, metadata))

@@ -7,8 +7,8 @@
     lora_parameters.scale                        lora_alpha / r
     num_layers, counted from the last            layers_to_transform, only when the first layers are left out
 
-Both mean `W + scale * (A B)^T` (Hu et al. 2021, arXiv 2106.09685). The bits of the matrices are only moved. The PEFT
-file carries mlx-lm's config and header as text in its metadata, so that the way back gives the same bytes.
+Both mean `W + scale * (A B)^T` (Hu et al. 2021, arXiv 2106.09685). The matrices are copied bit for bit. The PEFT
+file carries mlx-lm's config and header as text in its metadata, so that converting back gives the same bytes.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _PLAIN = {
     "lora_alpha", "lora_dropout", "lora_ga_config", "megatron_core", "peft_type", "peft_version", "qalora_group_size",
     "r", "revision", "runtime_config", "target_modules", "task_type", "use_rslora",
 }  # fmt: skip
-"""What PEFT's config may say of LoRA that needs nothing but A, B and a scale: where it is, how it began."""
+"""Keys of PEFT's config that do not affect plain LoRA (A, B and a scale): where it is and how it was initialised."""
 
 Layers = dict[str, tuple[tensors.Tensor, tensors.Tensor]]
-"""Layer path -> A (in, r), B (r, out), as mlx-lm has them."""
+"""Layer path -> A (in, r), B (r, out), in mlx-lm's layout."""
 
 
 def to_peft(adapter: Path, out: Path, base_model: str, *, overwrite: bool = False) -> list[str]:
@@ -49,7 +49,7 @@ def to_peft(adapter: Path, out: Path, base_model: str, *, overwrite: bool = Fals
         adapter: a folder in mlx-lm's layout.
         out: the folder to write.
         base_model: the repository of the original weights; see `original_model`.
-        overwrite: replace files that are there.
+        overwrite: replace existing files.
 
     Returns:
         The adapted layer paths, such as `model.layers.0.self_attn.q_proj`.
@@ -79,8 +79,8 @@ def to_peft(adapter: Path, out: Path, base_model: str, *, overwrite: bool = Fals
 def to_mlx(peft: Path, out: Path, *, overwrite: bool = False) -> list[str]:
     """Writes a PEFT LoRA adapter in mlx-lm's layout, for `legos eval MODEL+FOLDER`, `legos serve` and mlx-lm.
 
-    A folder that `to_peft` wrote gives the bytes that it was made from. Of any other, `num_layers` becomes -1 (all):
-    mlx-lm can only count layers from the last, and a layer without tensors of its own changes nothing.
+    A folder written by `to_peft` gives back its original bytes. For others, `num_layers` becomes -1 (all):
+    mlx-lm can only count layers from the last, and a layer without tensors changes nothing.
 
     Returns:
         The adapted layer paths.
@@ -120,16 +120,16 @@ def to_mlx(peft: Path, out: Path, *, overwrite: bool = False) -> list[str]:
 
 
 def original_model(named: str | None, wanted: str | None) -> str:
-    """The repository that PEFT loads the base from: what was given, else what the adapter or the run names.
+    """The repository that PEFT loads the base from: as given, else as named by the adapter or the run.
 
     Raises:
-        ExportError: nothing was given, and the run's model is quantized, `tiny`, a local folder, or not known.
+        ExportError: nothing was given, and the run's model is quantized, `tiny`, a local folder, or unknown.
     """
     if wanted:
         return wanted
     why = None
     if not named:
-        why = "the adapter does not say what model it is for"
+        why = "the adapter does not say which model it is for"
     elif named in BUNDLED:
         why = f"`{named}` comes with Legos and is on no hub"
     elif not _HUB_NAME.fullmatch(named) or Path(named).exists():
@@ -142,7 +142,7 @@ def original_model(named: str | None, wanted: str | None) -> str:
 
 
 def read_config(path: Path) -> tuple[dict[str, Any], str]:
-    """A JSON object from a file, and its text. Raises ExportError when there is none."""
+    """A JSON object from a file, and its text. Raises ExportError if there is none."""
     try:
         text = path.read_text(encoding="utf-8")
         config = json.loads(text)
@@ -180,18 +180,19 @@ def read_matrices(path: Path) -> tensors.TensorFile:
 def _pairs(matrices: Mapping[str, tensors.Tensor], file: Path, rank: int) -> Layers:
     """The tensors by layer, checked: names, partners, ranks, finite values."""
     if not matrices:
-        raise ExportError(f"{str(file)!r} holds no tensors")
+        raise ExportError(f"{str(file)!r} has no tensors")
     layers: Layers = {}
     for name in sorted(matrices):
         path, _, leaf = name.rpartition(".")
         if leaf == "m":
             raise ExportError(f"{file.name}: {name} is a DoRA magnitude; only LoRA can be exported")
         if leaf not in ("lora_a", "lora_b"):
-            raise ExportError(f"{file.name}: {name} is no LoRA matrix; accepted are names ending in lora_a and lora_b")
+            accepted = "accepted are names ending in lora_a and lora_b"
+            raise ExportError(f"{file.name}: {name} is not a LoRA matrix; {accepted}")
         if not _LAYER.fullmatch(path):
             raise ExportError(
                 f"{file.name}: {path!r} is not a linear layer of a block (model.layers.N....); adapters on embeddings, "
-                "on the output head or on models built otherwise have no mapping here"
+                "on the output head or in other model layouts are not supported"
             )
         if not matrices[name].finite:
             raise ExportError(f"{file.name}: {name} holds NaN or infinity; nothing was exported")
@@ -212,14 +213,14 @@ def _mlx_name(name: str, file: Path) -> str:
     own = peft_files.own_name(name)
     if own is None:
         raise ExportError(
-            f"{file.name}: {name} is no LoRA matrix of a linear layer; accepted are "
+            f"{file.name}: {name} is not a LoRA matrix of a linear layer; accepted are "
             "base_model.model.LAYER.lora_A.weight and lora_B.weight"
         )
     return own
 
 
 def _own_config(text: str | None, rank: int, scale: float) -> str | None:
-    """The config that `to_peft` put into the metadata, if it still says what PEFT's config says."""
+    """The config that `to_peft` put into the metadata, if it still agrees with PEFT's config."""
     try:
         parameters = json.loads(text or "")["lora_parameters"]
         same = parameters["rank"] == rank and math.isclose(parameters["scale"], scale, rel_tol=1e-12)

@@ -1,7 +1,7 @@
 """Rollouts as data sets: `rollouts.jsonl` of a run or an evaluation as JSONL or Parquet, by turn or by episode.
 
-docs/export.md lists the columns. Both files load with Hugging Face's `datasets`; Parquet carries its types and stays
-readable when a column is null in the first part of a long file.
+docs/export.md lists the columns. Both files load with Hugging Face's `datasets`; Parquet stores its types and stays
+readable if a column is null in the first part of a long file.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from legos_train.observe.viewer import LogLine, LogReader, find_log
 
 Row = dict[str, Any]
 PART = 500
-"""Rows that are written, and held in memory, at a time."""
+"""Rows written, and held in memory, at a time."""
 
 
 def turn_rows(line: LogLine, ids: Mapping[str, str] | None = None) -> Iterator[Row]:
-    """One row per action, agents one after another; `ids`: of the run's envs, by name."""
+    """One row per action, one agent after another; `ids`: ids of the run's envs, by name."""
     data, episode = line.data, line.data["episode"]
     shared = _episode_facts(line, ids or {})
     for trajectory in episode["trajectories"]:
@@ -48,7 +48,7 @@ def turn_rows(line: LogLine, ids: Mapping[str, str] | None = None) -> Iterator[R
 
 
 def episode_rows(line: LogLine, ids: Mapping[str, str] | None = None) -> Iterator[Row]:
-    """One row per episode, with its trajectories and their turns nested; `ids` as for `turn_rows`."""
+    """One row per episode, with nested trajectories and turns; `ids` as for `turn_rows`."""
     data, episode = line.data, line.data["episode"]
     yield {
         **_episode_facts(line, ids or {}),
@@ -72,26 +72,26 @@ ROWS: dict[str, Callable[[LogLine, Mapping[str, str]], Iterator[Row]]] = {"turn"
 
 
 def source_of(spec: str) -> tuple[Path, int | None]:
-    """A run, an evaluation or a log, and the step that is meant where it is written `runs/x@step_40`."""
+    """A run, an evaluation or a log, and the step in `runs/x@step_40`."""
     name, at, which = spec.rpartition("@")
     if Path(spec).exists() or not at:
         return Path(spec), None
     if not (match := re.fullmatch(r"step_(\d+)", which)):
-        raise ExportError(f"{spec!r}: rollouts are those of a run, RUN, or of one of its steps, RUN@step_N")
+        raise ExportError(f"{spec!r}: rollouts come from a run, RUN, or one of its steps, RUN@step_N")
     return Path(name), int(match[1])
 
 
 def write_jsonl(
     source: Path, out: Path, by: str = "turn", *, step: int | None = None, overwrite: bool = False
 ) -> tuple[int, list[str]]:
-    """Writes one JSON object per line; returns how many, and what is to be said about lines that could not be read.
+    """Writes one JSON object per line; returns their number, and remarks on lines that could not be read.
 
     Args:
         source: a run or an evaluation, or its log.
         out: the file to write.
         by: what a row is, "turn" or "episode".
-        step: only the episodes that were played for this step.
-        overwrite: replace the file if it is there.
+        step: only the episodes of this step.
+        overwrite: replace an existing file.
 
     Raises:
         ExportError: `out` exists, or `by` is neither "turn" nor "episode".
@@ -139,7 +139,7 @@ def _parts(source: Path, by: str, step: int | None) -> tuple[Iterator[list[Row]]
     lines = reader.read()
     if not lines:
         bad = f" (line {reader.bad[0][0]}: {reader.bad[0][1]})" if reader.bad else ""
-        raise ExportError(f"{reader.path} holds no readable episode{bad}")
+        raise ExportError(f"{reader.path} has no readable episode{bad}")
     if step is not None:
         steps = sorted({int(line.data.get("step") or 0) for line in lines})
         lines = [line for line in lines if line.data.get("step") == step]
@@ -165,7 +165,7 @@ def _parts(source: Path, by: str, step: int | None) -> tuple[Iterator[list[Row]]
 
 
 def _ids(config: Path) -> dict[str, str]:
-    """The ids of the envs that a run has given names; the log of a run has the names."""
+    """The ids of a run's named envs; the log of a run has only the names."""
     try:
         envs = tomllib.loads(config.read_text(encoding="utf-8")).get("env")
     except (OSError, ValueError):
@@ -180,7 +180,7 @@ def _remarks(reader: LogReader) -> list[str]:
 
 @contextmanager
 def _replacing(out: Path, overwrite: bool) -> Iterator[Path]:
-    """A temporary path beside `out`, put in its place at the end, and removed if anything fails."""
+    """A temporary path next to `out`, moved into place at the end, and removed if anything fails."""
     if out.is_dir():
         raise ExportError(f"{str(out)!r} is a folder; give a file name")
     if out.exists() and not overwrite:

@@ -1,4 +1,4 @@
-"""A run as it is exported: its settings, its numbers, and the adapter that is meant."""
+"""A run to export: its settings, its numbers, and the selected adapter."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from legos_train.settings import with_none
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A run that is exported.
+    """A run to export.
 
     Attributes:
         path: its directory.
         config: config.toml as plain values.
         digest: the hash of config.toml.
         result: result.json as plain values.
-        which: the weights that are meant, such as `adapter` or `best`.
+        which: the selected weights, such as `adapter` or `best`.
         adapter: their folder.
     """
 
@@ -38,7 +38,7 @@ class Source:
 
     @property
     def after(self) -> dict[str, Any]:
-        """The numbers of the weights that are exported."""
+        """The numbers of the exported weights."""
         kind = self.result["published"] if self.which == "adapter" else self.which
         numbers: dict[str, Any] = self.result.get(kind) or {}
         return numbers
@@ -54,7 +54,7 @@ class Source:
 
 
 def open_run(spec: str, scratch: Path | None = None) -> Source:
-    """The run called `runs/x`, `runs/x@last`, `runs/x@average`, `runs/x@best` or `runs/x@step_40`.
+    """The run named `runs/x`, `runs/x@last`, `runs/x@average`, `runs/x@best` or `runs/x@step_40`.
 
     Args:
         spec: the name of the run.
@@ -62,7 +62,7 @@ def open_run(spec: str, scratch: Path | None = None) -> Source:
 
     Raises:
         ExportError: it is not a run, has not finished, or has no such weights.
-        PolicyError: the checkpoint is not kept.
+        PolicyError: the checkpoint was not kept.
     """
     name, _, which = spec.partition("@")
     path = Path(name)
@@ -91,19 +91,19 @@ def open_run(spec: str, scratch: Path | None = None) -> Source:
     valid = which in ("", "last", "average", "best") or is_checkpoint(which)
     if valid and (several := sorted(found.parent.name for found in adapter.glob(f"*/{peft.CONFIG}"))):
         raise ExportError(
-            f"{spec!r} has the adapters of several learners, {', '.join(several)}, and a card is for one; each is "
-            f"exported by `legos export peft {adapter / several[0]} OUT --base-model ORGANISATION/NAME`"
+            f"{spec!r} has the adapters of several learners, {', '.join(several)}, and a card is for one; export each  "
+            f"with `legos export peft {adapter / several[0]} OUT --base-model ORGANISATION/NAME`"
         )
     if not valid or not (adapter / peft.CONFIG).is_file():
         raise ExportError(
-            f"{spec!r}: the run has no adapter {source.which!r}; there are RUN, RUN@last, RUN@average, RUN@best and "
+            f"{spec!r}: the run has no adapter {source.which!r}; available: RUN, RUN@last, RUN@average, RUN@best and "
             "RUN@step_N"
         )
     return source
 
 
 def _until(path: Path, step: int) -> dict[str, Any]:
-    """What a `result.json` would say of a checkpoint: the numbers before, and those of its step if it was measured."""
+    """The contents of a `result.json` for a checkpoint: the numbers before, and those of its step if evaluated."""
     records, start, _ = read_run(path)
     evaluation = next((row.get("eval") or {} for row in records if row["step"] == step), {})
     last, _ = eval_numbers.by_weights(evaluation)

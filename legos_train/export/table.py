@@ -1,6 +1,6 @@
-"""Plays an episode in which every seat is a conversation that somebody else holds open.
+"""Plays an episode in which every seat is an externally held conversation.
 
-`legos export verifiers` copies this file into the packages that it writes, so it needs `legos_envs` and nothing else.
+`legos export verifiers` copies this file into the packages that it writes, so it only needs `legos_envs`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Message = dict[str, str]
 
 
 class ModelSide(Protocol):
-    """A model's side of a dialogue. `turn(None)` answers the messages that it was opened with."""
+    """A model's side of a dialogue. `turn(None)` answers the opening messages."""
 
     async def turn(self, text: str | None) -> str | None:
-        """The reply; None when the conversation is over (a limit was reached)."""
+        """The reply; None if the conversation is over (a limit was reached)."""
 
 
 Open = Callable[[str, str, Sequence[Message]], AbstractAsyncContextManager[ModelSide]]
@@ -28,7 +28,7 @@ Open = Callable[[str, str, Sequence[Message]], AbstractAsyncContextManager[Model
 
 
 class _Held:
-    """One open conversation in a task of its own: a context must be left in the task that entered it."""
+    """One open conversation in its own task: a context must be left in the task that entered it."""
 
     def __init__(self, open_: Open, decision: Decision):
         self.known: list[Message] = []
@@ -46,7 +46,7 @@ class _Held:
                     reply.set_result(answer)
 
     async def answer(self, messages: Sequence[Message]) -> str:
-        if self._over:  # an empty reply is not a move: the environment's rules say what that costs
+        if self._over:  # an empty reply is not a move: the environment's rules determine its cost
             return self._record(messages, "")
         text = None
         if self.known:
@@ -76,10 +76,10 @@ class _Held:
 
 
 class Seats:
-    """Answers for all agents, each in a conversation of its own.
+    """Answers for all agents, each in its own conversation.
 
-    A conversation goes on as long as what the agent is shown continues it. When it does not, as with `memory="state"`,
-    a new one begins.
+    A conversation continues as long as the agent's messages extend it. Otherwise, as with `memory="state"`, a new one
+    starts.
     """
 
     def __init__(self, open_: Open):
@@ -96,7 +96,7 @@ class Seats:
         return await held.answer(messages)
 
     async def close(self) -> None:
-        """Ends all conversations, in the order in which they began; raises what ending them raised."""
+        """Ends all conversations, in the order they started; raises the errors of ending them."""
         for held in self._all:
             await held.close()
 
@@ -116,8 +116,8 @@ async def play(
 
     Args:
         env_id: the environment.
-        arguments: of the environment's constructor.
-        seed: of the episode.
+        arguments: arguments of the environment's constructor.
+        seed: seed of the episode.
         open_: opens the conversation of a seat.
         scripted: by role, a policy without a model (`random`, `optimal`, `scripted:NAME`) that plays it instead.
 

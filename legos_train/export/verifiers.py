@@ -1,7 +1,7 @@
 """An environment as a package for verifiers v1, the library that prime-rl trains with.
 
-The package has a taskset (one task per seed) and an `Env` whose config has one agent per role, so that each seat can be
-given a model of its own: `--env.player_1.model ...`. Seats are conversations; the environment's rules run in the
+The package has a taskset (one task per seed) and an `Env` whose config has one agent per role, so that each seat can
+have its own model: `--env.player_1.model ...`. Seats are conversations; the environment's rules run in the
 process of the `Env`. Written for verifiers 0.4: a plugin there is a module that exports its classes in `__all__`.
 """
 
@@ -19,7 +19,7 @@ from legos_train.export import table
 from legos_train.export.folder import fresh_folder
 
 TAKEN = ("id", "taskset", "timeout", "retries", "max_concurrent_agents", "interception", "arguments", "scripted")
-"""Fields that the env's config has already."""
+"""Fields that the env's config already has."""
 
 
 def write_package(
@@ -30,15 +30,15 @@ def write_package(
     Args:
         env_id: a registered environment.
         out: the folder to write.
-        arguments: constructor arguments that are written into the package; users of it can add others.
-        overwrite: replace files that are there.
+        arguments: constructor arguments stored in the package; its users can add others.
+        overwrite: replace existing files.
 
     Returns:
-        The package's name, and by role whether it is trained.
+        The package's name, and for each role whether it is trained.
 
     Raises:
         ExportError: the environment is not of this library, or a role cannot be the name of a setting.
-        UnknownEnv: there is no such environment.
+        UnknownEnv: no such environment exists.
     """
     import legos_envs
 
@@ -116,7 +116,7 @@ In prime-rl's `rl.toml`:
     env = { taskset = { id = "@DASHED@" } }
 
 A task is a seed (`--env.taskset.first-seed`, `--env.taskset.num-tasks`). The reward `return` of a seat's trace is what
-its agent got in the episode. A seat with a model of its own is not trained. `legos` must be the library that this was
+its agent got in the episode. A seat with its own model is not trained. `legos` must be the library that this was
 exported from; install it from there if the package index has none or another one of that name.
 """
 

@@ -1,6 +1,6 @@
-"""What a trainer needs of whatever holds the weights: `TrainerBackend`. `mlx_backend.py` implements it on MLX.
+"""`TrainerBackend`, the trainer's interface to the weights. `mlx_backend.py` implements it on MLX.
 
-Weights leave a backend as references only, so the next backend, on another library or another machine, is a new file
+Weights leave a backend only as references, so a new backend, on another library or machine, is a new file
 and nothing in `run/` or `league/` changes.
 """
 
@@ -16,30 +16,30 @@ from legos_train.loss import LossSettings
 from legos_train.rollout import WeightReceiver
 
 ROUNDING = 3.0
-"""Nats that half precision may take or give a token."""
+"""Nats by which half precision may change a token's log-probability."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a backend can do beside policy gradients; a config that needs more is refused before the first step."""
+    """What a backend can do besides policy gradients; a config that needs more is rejected before the first step."""
 
     exact_kl: bool = True
     """KL over whole distributions (`loss.kl_estimator = "exact"`), not only from sampled tokens."""
     entropy: bool = True
-    """An entropy bonus (`loss.entropy`), and a price for illegal answers (`loss.legality`)."""
+    """An entropy bonus (`loss.entropy`), and a penalty on illegal answers (`loss.legality`)."""
     weight_average: bool = True
     """Averages of weights over steps (`average.kind`)."""
     own_weights: bool = True
-    """Weights from files (`init_adapter`, `league.pool_from`), and a reference that moves (`loss.magnet_every`)."""
+    """Weights from files (`init_adapter`, `league.pool_from`), and a moving reference (`loss.magnet_every`)."""
     state_at_any_time: bool = True
-    """Its state is taken without cost after every step; else only when it is written."""
+    """Whether its state is cheap enough to take after every step; else it is taken only when written."""
     rounding: float = ROUNDING
-    """By how many nats an engine may differ from it about a token, by rounding alone; see `sampling.max_mismatch`."""
+    """Nats by which an engine's log-probabilities may differ through rounding; see `sampling.max_mismatch`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A reference to weights that no longer change. Only the backend that made it looks inside.
+    """An immutable reference to weights. Only the backend that created it looks inside.
 
     Attributes:
         version: optimiser steps in the weights.
@@ -52,7 +52,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class BackendState:
-    """What a checkpoint keeps of a backend: groups of tensors, a file each, and numbers as JSON has them."""
+    """A backend's state in a checkpoint: groups of tensors, one file each, and numbers as JSON."""
 
     tensors: dict[str, Any]
     numbers: dict[str, Any]
@@ -63,14 +63,14 @@ class TrainerBackend(Protocol):
 
     capabilities: Capabilities
     vocabulary: int
-    """How many tokens the model knows."""
+    """The number of tokens in the vocabulary."""
     notes: list[str]
-    """What whoever starts the run should know."""
+    """Notes for the user at the start of the run."""
 
     # --- learning ----------------------------------------------------------------------------------------------------
 
     def prepare(self, batch: Batch, settings: LossSettings) -> Batch:
-        """The batch with the log-probabilities of the policy as it is, for losses that correct for stale samples."""
+        """Adds the log-probabilities of the current policy to the batch, for losses that correct for stale samples."""
         ...
 
     def forward_backward(self, batch: Batch, settings: LossSettings, version: int) -> dict[str, Any]:
@@ -82,47 +82,47 @@ class TrainerBackend(Protocol):
         ...
 
     def optim_step(self, lr: float) -> None:
-        """One optimiser update with the gradient kept, which is then gone."""
+        """One optimiser update with the stored gradient, which is then cleared."""
         ...
 
     def anchor(self, reference: Snapshot | None) -> None:
-        """What the KL penalty is measured against from now on; None: the base model."""
+        """Sets the reference of the KL penalty; None: the base model."""
         ...
 
     def fold_average(self, step: int) -> None:
-        """Takes the weights after `step` into their average, as `average` in the config says."""
+        """Adds the weights after `step` to their average, following `average` in the config."""
         ...
 
     # --- references --------------------------------------------------------------------------------------------------
 
     def snapshot(self, version: int) -> Snapshot:
-        """The weights as they are now."""
+        """The current weights."""
         ...
 
     def average(self, version: int) -> Snapshot:
-        """The weight average so far; the weights as they are now where there is none."""
+        """The weight average so far; the current weights if there is none."""
         ...
 
     def distance(self, before: Snapshot) -> float:
-        """The largest absolute change of any weight since `before`; 0.0 means that nothing has moved."""
+        """The largest absolute change of any weight since `before`; 0.0 means that nothing has changed."""
         ...
 
     def load(self, snapshot: Snapshot) -> None:
-        """Replaces the weights. Nothing of those given up stays: the optimiser's moments and the average begin anew,
+        """Replaces the weights. Nothing of the old ones remains: the optimiser's moments and the average start over,
         and a reference that has moved (`anchor`) becomes the new weights.
         """
         ...
 
     def publish(self, target: WeightReceiver, name: str, snapshot: Snapshot) -> None:
-        """Gives a snapshot to whatever plays, as the adapter `name`."""
+        """Publishes a snapshot to whatever plays, as the adapter `name`."""
         ...
 
     def drop_caches(self) -> None:
-        """Forgets what was computed before, so that what follows depends on the state alone."""
+        """Drops cached results, so that what follows depends only on the state."""
         ...
 
     def fingerprint(self) -> bytes:
-        """The weights as bytes that are equal only where the weights are, for ranks to compare."""
+        """A digest of the weights for ranks to compare: equal only for equal weights."""
         ...
 
     # --- files -------------------------------------------------------------------------------------------------------
@@ -136,12 +136,12 @@ class TrainerBackend(Protocol):
         ...
 
     def read_run(self, path: Path, most: int, learner: str | None = None) -> dict[str, Snapshot]:
-        """At most `most` snapshots of another run by name, evenly over its course, the newest among them.
+        """At most `most` snapshots of another run by name, spread evenly over its steps, including the newest.
 
         Args:
             path: the run's directory.
-            most: at most so many.
-            learner: whose, where that run has several learners.
+            most: maximum number.
+            learner: whose snapshots, if that run has several learners.
 
         Raises:
             ValueError: there are none, or they do not fit this run's.
@@ -149,15 +149,15 @@ class TrainerBackend(Protocol):
         ...
 
     def write(self, snapshot: Snapshot, folder: Path, facts: Mapping[str, Any]) -> None:
-        """Writes an adapter in mlx-lm's layout; `facts` stand under `legos` in `adapter_config.json`."""
+        """Writes an adapter in mlx-lm's layout; `facts` are stored under `legos` in `adapter_config.json`."""
         ...
 
     def save_state(self) -> BackendState:
-        """Everything that what comes next depends on."""
+        """Everything that the rest of the run depends on."""
         ...
 
     def load_state(self, state: BackendState) -> None:
-        """Comes back to `save_state()`, bit for bit; ValueError where it is of something else."""
+        """Restores `save_state()`, bit for bit; raises ValueError if it is from something else."""
         ...
 
     def pack(self, snapshot: Snapshot) -> Any:

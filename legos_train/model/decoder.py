@@ -2,11 +2,11 @@
 
 For the decoders of `inference.forward.blocks`. Three savings over calling the model, none of them an approximation:
 
-* the tokens that all rows begin with run once, and the rows attend to their keys and values;
-* the last block needs the hidden states of the sites only, so its queries, its MLP and the final norm see nothing else;
+* the tokens that all rows start with run once, and the rows attend to their keys and values;
+* the last block only needs the hidden states of the sites, so its queries, MLP and the final norm see nothing else;
 * softmax and SwiGLU come from `inference.forward.fastmath`.
 
-`LoRAPolicy` compares the result with the model's own answer before it relies on it.
+`LoRAPolicy` compares the result with the model's own output before relying on it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def site_hidden(model: Any, batch: Batch, prefix: int) -> mx.array:
 
 
 State = tuple[mx.array, ...]
-"""What flows from block to block: the rows after the prefix (U, T - prefix, H), then, if there is a prefix, the prefix
+"""The state passed between blocks: the rows after the prefix (U, T - prefix, H), then, if there is a prefix, the prefix
 as one row (1, prefix, H)."""
 
 
@@ -74,7 +74,7 @@ def at_sites(model: Any, state: State, batch: Batch, prefix: int) -> mx.array:
 def _slots(batch: Batch, prefix: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sites laid out per row: columns after the prefix (U, S), what each may attend to (U, S, T), slot of a site (K,).
 
-    Rows with fewer sites than S repeat column 0, whose result nobody reads.
+    Rows with fewer sites than S repeat column 0, whose result is unused.
     """
     counts = np.bincount(batch.rows, minlength=batch.distinct_rows)
     order = np.argsort(batch.rows, kind="stable")
@@ -93,7 +93,7 @@ def causal(queries: int, keys: int) -> mx.array:
 
 
 def _queries_at(block: Any, normed: mx.array, columns: np.ndarray, prefix: int) -> mx.array:
-    """Queries (U, heads, S, D) at columns (U, S) after the prefix; each is a row of its own for the rotation."""
+    """Queries (U, heads, S, D) at columns (U, S) after the prefix; each is its own row for the rotation."""
     rows, slots = columns.shape
     chosen = mx.take_along_axis(normed, mx.array(columns)[:, :, None], axis=1).reshape(rows * slots, 1, -1)
     queries = blocks.queries(block, chosen, mx.array(columns.reshape(-1) + prefix))

@@ -25,10 +25,10 @@ def prepare(
     max_tokens: int | None = None,
     world: World | None = None,
 ) -> Batch:
-    """The batch as the first of several updates needs it: with the log-probabilities of the policy as it is now, where
-    the settings compare them with the sampler's; else the batch itself.
+    """The batch as the first of several updates needs it: with the log-probabilities of the current policy if the
+    settings compare them with the sampler's; else the batch itself.
 
-    For a single update it is not needed: `loss_and_grad` takes a batch without them to be the start. With a `world`
+    A single update does not need it: `loss_and_grad` treats a batch without them as the start. With a `world`
     every rank computes its share.
     """
     if not settings.needs_start or batch.start_logprobs is not None or not len(batch):
@@ -53,11 +53,11 @@ def loss_and_grad(
 ) -> tuple[float, Weights, dict[str, Any]]:
     """Loss of the batch, its gradient by weight name, and numbers to log.
 
-    `max_tokens` bounds what is computed at a time, see `Batch.micro`; the result does not depend on it beyond rounding.
-    `numbers["finite"]` is 1.0, or 0.0 when the loss or the gradient is not finite: the caller decides what to do then.
-    The other numbers are those of `loss.metrics` plus loss, grad_norm, entropy, kl (when there is a reference) and
-    entropy_bonus (when there is a bonus).
-    With a `world` every rank computes its share, and all of them return what the whole batch gives.
+    `max_tokens` bounds the tokens computed at once, see `Batch.micro`; it affects the result only through rounding.
+    `numbers["finite"]` is 1.0, or 0.0 if the loss or the gradient is not finite: the caller decides what to do then.
+    The other numbers are those of `loss.metrics` plus loss, grad_norm, entropy, kl (if there is a reference) and
+    entropy_bonus (if there is a bonus).
+    With a `world` every rank computes its share, and all return the result for the whole batch.
     Raises ValueError for a batch without sampled tokens.
     """
     if not len(batch):
@@ -92,7 +92,7 @@ def loss_and_grad(
         logprobs[np.concatenate(order)] = np.concatenate(new)
     if world is not None:
         grads = grads or {name: mx.zeros_like(weight) for name, weight in policy.trainable().items()}
-        summed = world.total(grads | {"": mx.array(logprobs)})  # the others have zeros where this rank has values
+        summed = world.total(grads | {"": mx.array(logprobs)})  # the other ranks have zeros here
         logprobs = np.array(summed.pop(""))
         grads, sums = summed, world.total_numbers({"loss": total, **sums})
         total = sums.pop("loss")
@@ -109,7 +109,7 @@ def grad_norm(grads: Mapping[str, mx.array]) -> float:
 
 
 def clip_grads(grads: Mapping[str, mx.array], max_norm: float) -> tuple[Weights, float]:
-    """Gradients scaled down to `max_norm` if they are longer, and their norm before. Not finite: unchanged."""
+    """Gradients scaled down to `max_norm` if they are longer, and their norm before. Unchanged if not finite."""
     if not max_norm > 0:
         raise ValueError(f"max_norm must be positive, got {max_norm}")
     norm = grad_norm(grads)

@@ -1,7 +1,7 @@
 """One optimiser step: schedules, guards, minibatches.
 
-What hurts users most is training that silently does nothing, so that is an error here: a gradient of exactly zero under
-non-zero advantages, and an adapter that a step leaves unchanged.
+Training that silently does nothing hurts users most, so it is an error here: a gradient of exactly zero under non-zero
+advantages, and an adapter that a step leaves unchanged.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from legos_train.model.backend import BackendState, TrainerBackend
 from legos_train.model.policy import FULL_ROW_VOCABULARY
 
 CERTAIN = 1e-4
-"""A log-probability nearer to 0 than this may be exactly 0, with a gradient of exactly 0, in another implementation."""
+"""A log-probability closer to 0 than this may be exactly 0, with a gradient of exactly 0, in another implementation."""
 VANISHED = 1e-6
-"""A gradient norm below which weights may well stay as they are: the policy has become deterministic."""
+"""A gradient norm below which weights may legitimately not change: the policy has become deterministic."""
 
 
 class Learner:
@@ -28,9 +28,9 @@ class Learner:
 
     Attributes:
         step: optimiser steps done, which is the policy version.
-        skipped: updates in a row that were not finite.
+        skipped: number of non-finite updates in a row.
         kl_factor: multiplies the scheduled KL weight; the collapse monitor raises it.
-        replaced: the step after which other weights came back. What was generated ahead until then has its number, too.
+        replaced: the step after which other weights came back. Episodes generated ahead until then share its number.
     """
 
     def __init__(self, backend: TrainerBackend, config: TrainConfig):
@@ -43,7 +43,7 @@ class Learner:
     # --- schedules ---------------------------------------------------------------------------------------------------
 
     def learning_rate(self, step: int) -> float:
-        """At step 1, 2, ...: linear warm-up, then a linear decay to `lr_end` of the peak."""
+        """The learning rate at step 1, 2, ...: linear warm-up, then a linear decay to `lr_end` of the peak."""
         o, steps = self.config.optim, self.config.steps
         done = (step - 1) / max(steps - 1, 1)
         return o.lr * (1 - (1 - o.lr_end) * done) * min(1.0, step / (o.warmup + 1))
@@ -53,7 +53,7 @@ class Learner:
         return self.config.loss.kl_weight(step, self.config.steps) * self.kl_factor
 
     def settings(self, step: int) -> LossSettings:
-        """The loss of a step."""
+        """The loss settings of a step."""
         exact = self.backend.capabilities.exact_kl and self.backend.vocabulary <= FULL_ROW_VOCABULARY
         return self.config.loss.fixed(self.kl_weight(step), exact=exact)
 
@@ -85,7 +85,7 @@ class Learner:
                     self._skip(step)
                     continue
                 if seen["grad_norm"] == 0.0:
-                    # A token of probability 1 has a gradient of 0 in float32: that is the end of learning, no mistake.
+                    # A token of probability 1 has a gradient of 0 in float32: learning has ended, no error.
                     open_ = np.count_nonzero((part.advantages != 0.0) & (part.old_logprobs < -CERTAIN))
                     if open_ and seen["live_share"] > 0:
                         raise TrainingError(
@@ -116,19 +116,19 @@ class Learner:
         """Checks that tokens labelled as sampled from these weights were, before anything is learned from them."""
         ahead = self.config.asynchronous
         if ahead.enabled and (ahead.in_flight == "keep" or self.replaced == self.step):
-            return  # keys and values of the weights before are still in use; or there were two weights of this number
+            return  # keys and values of older weights are still in use, or two sets of weights share this number
         most = self.config.sampling.max_mismatch or self.backend.capabilities.rounding
         if mismatch > most:
             raise TrainingError(
                 f"step {step}: sampler and trainer disagree by {mismatch:.3g} nats about a token of the current "
                 f"weights (at most {most:g} are accepted). The episodes were played by other weights or by another "
-                "model: see who else publishes where they are generated (server.urls), and which version of Legos it "
-                "is. If the model rounds that much (half precision, quantised), raise sampling.max_mismatch. Nothing "
+                "model: check who else publishes to the generating servers (server.urls), and their version of Legos. "
+                "If the model rounds that much (half precision, quantised), raise sampling.max_mismatch. Nothing "
                 "was learned from this step; --resume continues from the last checkpoint"
             )
 
     def finish(self, step: int) -> None:
-        """Counts a step, whether it could train or not; the average and the magnet move on."""
+        """Counts a step, whether it trained or not; updates the average and the magnet."""
         self.step = step
         self.backend.fold_average(step)
         loss = self.config.loss
@@ -147,13 +147,13 @@ class Learner:
     # --- state -------------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Groups of tensors by the name of the checkpoint file they belong in, and numbers as JSON has them."""
+        """Groups of tensors by the name of the checkpoint file they belong in, and numbers as JSON."""
         kept = self.backend.save_state()
         own = {"step": self.step, "skipped": self.skipped, "kl_factor": self.kl_factor}
         return kept.tensors, {**own, **kept.numbers}
 
     def restore(self, tensors: dict[str, Any], numbers: dict[str, Any]) -> None:
-        """Comes back to `state()`, bit for bit."""
+        """Restores `state()`, bit for bit."""
         try:
             self.backend.load_state(BackendState(tensors, numbers))
         except ValueError as error:

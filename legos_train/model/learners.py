@@ -1,4 +1,4 @@
-"""Several learners, each with a loss, an optimiser and a schedule of its own, that take their steps together."""
+"""Several learners, each with its own loss, optimiser and schedule, that take their steps together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from legos_train.model.population_backend import PopulationBackend
 
 
 class Learners:
-    """Several learners that take their steps together, with the face of one `Learner`."""
+    """Several learners that take their steps together, with the interface of one `Learner`."""
 
     def __init__(self, members: Mapping[str, Learner]):
         self.members = dict(members)
@@ -54,18 +54,18 @@ class Learners:
             one.replaced = step
 
     def learning_rate(self, step: int) -> float:
-        """That of the first learner."""
+        """The learning rate of the first learner."""
         return self.first.learning_rate(step)
 
     def kl_weight(self, step: int) -> float:
-        """That of the first learner."""
+        """The KL weight of the first learner."""
         return self.first.kl_weight(step)
 
     def update(self, batch: BatchByLearner) -> dict[str, Any]:
-        """One step of every learner on its own batch; one with nothing to train on lets the step pass.
+        """One step of every learner on its own batch; one with nothing to train on skips the step.
 
         Returns:
-            Numbers of all together, and under `learners` those of each.
+            Combined numbers, and under `learners` those of each.
 
         Raises:
             TrainingError: see `Learner.update`; the message names the learner.
@@ -110,7 +110,7 @@ TOGETHER: dict[str, Callable[[Iterable[Any]], Any]] = {
     **dict.fromkeys(("finite", "ratio_min"), min),
     **dict.fromkeys(("grad_norm", "mismatch_max", "adapter_change", "staleness_max", "ratio_max"), max),
 }
-"""What the numbers of several learners are together; all others are means by trained tokens."""
+"""How to combine the numbers of several learners; all others are means weighted by trained tokens."""
 
 
 def _together(numbers: Mapping[str, Mapping[str, Any]], batch: BatchByLearner) -> dict[str, Any]:

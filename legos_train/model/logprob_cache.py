@@ -1,7 +1,7 @@
-"""Log-probabilities of a policy that does not change, remembered by context.
+"""A cache of log-probabilities of a fixed policy, keyed by context.
 
-Self-play on a small game returns to the same contexts in every step; what the reference policy thinks of them is
-computed once.
+Self-play on a small game returns to the same contexts in every step; the reference policy's log-probabilities for them
+are computed once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Compute = Callable[[Batch], mx.array]  # a batch -> log-probabilities (K, V) at 
 
 
 class LogprobCache:
-    """Entries keyed by the bytes of a context; the least recently used go when more than `limit` bytes are held."""
+    """Entries keyed by the bytes of a context; the least recently used are evicted beyond `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.used = limit, 0
@@ -33,7 +33,7 @@ class LogprobCache:
         self.used = 0
 
     def rows(self, batch: Batch, compute: Compute) -> mx.array:
-        """Whole distributions (K, V) at the sites of the batch; `compute` is asked for those not known."""
+        """Whole distributions (K, V) at the sites of the batch; `compute` provides those not cached."""
         return mx.array(self._look_up(batch, batch.keys, np.arange(len(batch.keys)), None, compute))
 
     def chosen(self, batch: Batch, compute: Compute) -> mx.array:

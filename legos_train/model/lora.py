@@ -1,4 +1,4 @@
-"""LoRA on a model that somebody else is using: a second module tree over the same base arrays.
+"""LoRA on a model that is in use elsewhere: a second module tree over the same base arrays.
 
 Low-rank adaptation (Hu et al. 2021, arXiv 2106.09685): `y = W x + scale * B A x`, with A random and B zero at first.
 Names and layout are mlx-lm's (`lora_a` (in, rank), `lora_b` (rank, out), `scale` rather than alpha / rank), so that
@@ -53,9 +53,9 @@ def linear_shape(linear: nn.Module) -> tuple[int, int]:
 
 
 def share(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """A copy of a module tree in which only the modules are new: arrays and everything else are the same objects.
+    """A copy of a module tree with new modules only: arrays and everything else are the same objects.
 
-    No constructor runs, so nothing is allocated and the global random state does not move. Adapter layers around a
+    No constructor runs, so nothing is allocated and the global random state does not change. Adapter layers around a
     linear layer (any module with a Linear or QuantizedLinear called `linear`) are peeled off: the copy is the base.
     """
     memo = {} if memo is None else memo
@@ -80,9 +80,9 @@ def share(value: Any, memo: dict[int, Any] | None = None) -> Any:
 
 
 def add_lora(model: nn.Module, settings: sections.LoRASettings, seed: int, switch: Switch) -> list[str]:
-    """Puts LoRA layers on all linear layers of the blocks and freezes all else; returns their names inside a block.
+    """Puts LoRA on all linear layers of the blocks and freezes everything else; returns their names inside a block.
 
-    The start depends on `seed` only.
+    The initial weights depend only on `seed`.
     """
     model.freeze()
     targets = [

@@ -30,7 +30,7 @@ from legos_train.rollout import WeightReceiver
 
 
 class MLXBackend:
-    """See `TrainerBackend`. With a `world` this is one of several ranks, which share every gradient (ranks.py)."""
+    """See `TrainerBackend`. With a `world` it is one of several ranks, which share every gradient (ranks.py)."""
 
     capabilities = Capabilities()
 
@@ -43,10 +43,10 @@ class MLXBackend:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """An average and an optimiser that know the present weights only."""
+        """Starts an average and an optimiser from the current weights."""
         self._average = WeightAverage(self.config.average, self.config.steps, self.policy.trainable())
         o = self.config.optim
-        self.optimizer = optim.AdamW(  # `init` of one that was used keeps its moments
+        self.optimizer = optim.AdamW(  # `init` on a used one would keep its moments
             learning_rate=o.lr,
             betas=[o.beta1, o.beta2],
             eps=o.eps,
@@ -66,7 +66,7 @@ class MLXBackend:
         """See `TrainerBackend`."""
         if not self.policy.trainable():
             raise TrainingError(
-                f"step {version + 1}: no LoRA weight is trainable (all are frozen): nothing would change"
+                f"step {version + 1}: no LoRA weight is trainable (all are frozen), so nothing would change"
             )
         _, self._grads, numbers = loss_and_grad(
             self.policy,
@@ -126,6 +126,7 @@ class MLXBackend:
 
     def publish(self, target: WeightReceiver, name: str, snapshot: Snapshot) -> None:
         """See `TrainerBackend`."""
+        mx.eval(snapshot.content)  # the receiver may use it in another thread, where nothing lazy can be evaluated
         target.publish(name, snapshot.content, snapshot.version)
 
     def drop_caches(self) -> None:
@@ -148,7 +149,7 @@ class MLXBackend:
             self.policy.check(weights)
         except ValueError as error:
             raise ConfigError(
-                f"init_adapter {str(path)!r} does not fit this run's adapter: {error}; set lora.rank as it was there"
+                f"init_adapter {str(path)!r} does not fit this run's adapter: {error}; set the same lora.rank"
             ) from error
         return Snapshot(version, weights)
 
@@ -177,7 +178,7 @@ class MLXBackend:
         groups = state.tensors
         self.policy.load(groups["adapter"])
         if set(_flat(self.optimizer.state)) != set(groups["optimizer"]):
-            raise ValueError("the optimiser state of the checkpoint is of another optimiser or other weights")
+            raise ValueError("the optimiser state of the checkpoint is for another optimiser or other weights")
         self.optimizer.state = _nested(groups["optimizer"])
         self._average.weights, self._average.total = dict(groups["average"]), state.numbers["average_weight"]
         if "magnet" in groups:
@@ -193,7 +194,7 @@ class MLXBackend:
 
 
 def _rounding(model: nn.Module) -> float:
-    """What was seen is below 1e-4 nats in float32 on a CPU and 0.3 in half precision; GPUs round float32 as well."""
+    """Observed: below 1e-4 nats in float32 on a CPU and 0.3 in half precision; GPUs round float32 too."""
     exact = narrowest(model) == mx.float32 and mx.default_device().type == mx.DeviceType.cpu
     return 0.1 if exact else ROUNDING
 

@@ -1,15 +1,16 @@
-"""The snapshots that another run left behind, to play against them."""
+"""Loads snapshots of another run, to play against them."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 
+from inference import tensors
 from legos_train.disk import checkpoint
 
 Weights = dict[str, mx.array]
@@ -18,20 +19,20 @@ Weights = dict[str, mx.array]
 def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
     """LoRA weights of a run by name, oldest first, and the scale they were trained with.
 
-    Looked for: `checkpoints/step_N/adapter.safetensors` and `league_*.safetensors` of the same checkpoints (damaged
-    ones are passed over), then `last`, `best`, the published `adapter` and `average`. Names are `RUN.step_40`,
-    `RUN.best`, in letters that file names and servers take; weights that are there twice are taken once. In a run with
-    several learners a snapshot is of all of them, and its tensors are called `LEARNER/TENSOR`.
+    Sources: `checkpoints/step_N/adapter.safetensors` and `league_*.safetensors` of the same checkpoints (damaged ones
+    are skipped), then `last`, `best`, the published `adapter` and `average`. Names are `RUN.step_40`, `RUN.best`, in
+    characters that file names and servers accept; duplicate weights are taken once. In a run with several learners a
+    snapshot covers all of them, and its tensors are called `LEARNER/TENSOR`.
 
     Returns:
-        The weights, and `lora.scale` of the run's config; None where the run has no config.toml.
+        The weights, and `lora.scale` of the run's config; None if the run has no config.toml.
 
     Raises:
-        ValueError: there is no such directory, or nothing in it that could play.
+        ValueError: the directory does not exist, or has no playable weights.
     """
     run = Path(run)
     if not run.is_dir():
-        raise ValueError(f"league.pool_from: {str(run)!r} is not a directory; give that of a run, such as runs/x")
+        raise ValueError(f"league.pool_from: {str(run)!r} is not a directory; give a run's, such as runs/x")
     config = tomllib.loads((run / "config.toml").read_text()) if (run / "config.toml").is_file() else None
     scale = None if config is None else float(config.get("lora", {}).get("scale", 8.0))
     files: dict[str, dict[str, Path]] = {}  # by snapshot, its files by what their tensors' names begin with
@@ -40,17 +41,21 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
             continue
         for file in sorted(directory.glob("league_*.safetensors"), key=lambda f: _step(Path(f.stem[7:]))):
             files.setdefault(file.stem[7:].rpartition(".")[2], {"": file})
-        files[directory.name] = _by_learner(directory.glob("adapter.*safetensors"), lambda file: file.stem[8:])
+        files[directory.name] = {
+            f"{learner}/" if (learner := file.stem[8:]) else "": file
+            for file in sorted(directory.glob("adapter.*safetensors"))
+        }
     files = dict(sorted(files.items(), key=lambda item: _step(Path(item[0]))))
     for name in ("last", "best", "adapter", "average"):
-        own = (run / name).glob("**/adapters.safetensors")
-        files[name] = _by_learner(own, lambda file, root=run / name: "" if file.parent == root else file.parent.name)
+        files[name] = {
+            "" if file.parent == run / name else f"{file.parent.name}/": file
+            for file in sorted((run / name).glob("**/adapters.safetensors"))
+        }
     found: dict[str, Weights] = {}
     for name, parts in files.items():
         weights: Weights = {}
         for begins, file in parts.items():
-            weights |= {begins + key: array for key, array in mx.load(str(file)).items()}  # type: ignore[union-attr]
-        mx.eval(weights)
+            weights |= {begins + key: array for key, array in tensors.from_bytes(file.read_bytes()).items()}
         if weights and not any(_equal(weights, other) for other in found.values()):
             found[f"{_word(run.resolve().name)}.{name}"] = weights
     if not found:
@@ -61,10 +66,6 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
     return found, scale
 
 
-def _by_learner(files: Iterable[Path], learner: Callable[[Path], str]) -> dict[str, Path]:
-    return {f"{name}/" if (name := learner(file)) else "": file for file in sorted(files)}
-
-
 def snapshots_for(
     run: Path,
     room: int,
@@ -72,15 +73,15 @@ def snapshots_for(
     scale: float | None = None,
     learner: str | None = None,
 ) -> dict[str, Weights]:
-    """At most `room` snapshots of a run as this run can play them.
+    """At most `room` snapshots of a run, in a form that this run can play.
 
     Args:
         run: its directory.
-        room: at most so many.
+        room: maximum number.
         like: this run's weights; names and shapes must be the same.
-        scale: this run's `lora.scale`; where the other run had another one its weights are made to mean the same.
-        learner: which of several learners of this run they are for. It gets those of the learner of that name there; a
-            run of one policy gives the same to all.
+        scale: this run's `lora.scale`; weights with another scale are converted.
+        learner: which of this run's learners they are for. It gets those of the learner of that name; a run of one
+            policy gives the same to all.
 
     Raises:
         ValueError: as `read_run`, or they do not fit, or they are of several learners and none has this name.
@@ -109,7 +110,7 @@ def _own(weights: Weights, learner: str | None, run: Path) -> Weights:
 
 
 def spread(found: Mapping[str, Weights], most: int) -> dict[str, Weights]:
-    """At most `most` of them, evenly over the run, the newest among them."""
+    """At most `most` of them, spread evenly over the run, including the newest."""
     names = list(found)
     if len(names) > most:
         names = [names[i] for i in np.linspace(len(names) - 1, 0, most).round().astype(int)[::-1]]
@@ -117,21 +118,21 @@ def spread(found: Mapping[str, Weights], most: int) -> dict[str, Weights]:
 
 
 def rescaled(weights: Weights, factor: float) -> Weights:
-    """The same function under another scale: `B` takes the factor, since `scale * B A` is what counts."""
+    """The same function under another scale: `B` takes the factor, since only `scale * B A` matters."""
     return {name: array * factor if name.endswith("lora_b") else array for name, array in weights.items()}
 
 
 def misfit(weights: Mapping[str, mx.array], like: Mapping[str, mx.array]) -> str | None:
-    """In which tensor two adapters differ in name or shape, in words; None when they fit."""
+    """A description of the first tensor whose name or shape differs; None if the adapters fit."""
     for name in sorted(weights.keys() | like.keys()):
         got, wanted = (None if name not in side else tuple(side[name].shape) for side in (weights, like))
         if got != wanted:
-            return f"{name} has shape {got} where this run has {wanted}"
+            return f"{name} has shape {got}, this run's is {wanted}"
     return None
 
 
 def _word(name: str) -> str:
-    """A run's name as part of a member's, which becomes a file in a checkpoint and an adapter on a server."""
+    """A run's name for use in a member's, which names a checkpoint file and an adapter on a server."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:40] or "run"
 
 

@@ -1,4 +1,4 @@
-"""The policy being trained: a base model shared with whoever loaded it, plus LoRA weights of its own.
+"""The policy being trained: a shared base model plus its own LoRA weights.
 
     policy = LoRAPolicy(model, sections.LoRASettings(rank=16), seed=0)
     loss, grads, numbers = loss_and_grad(policy, batch, LossSettings())
@@ -6,7 +6,7 @@
     policy.save("adapters/step_1")
 
 There are three ways to compute the logits at the sites of a batch; the constructor tries them on a few tokens and keeps
-the first whose answer is the model's own (`policy.path`; `policy.notes` says why better ones were passed over):
+the first that matches the model (`policy.path`; `policy.notes` says why faster ones were rejected):
 
 * `"sites"` (decoder.py): shared prefix once, last block and head at the sites only;
 * `"prefix"` (shared_prefix.py): shared prefix once, head at the sites only; any model that keeps plain keys and values;
@@ -43,24 +43,24 @@ from legos_train.model.recompute import Outcome
 from legos_train.model.shared_prefix import has_plain_cache, hidden_states
 from legos_train.model.training_mode import modules_that_ask, set_training
 
-FULL_ROW_VOCABULARY = 8192  # up to this size the reference cache keeps whole distributions
+FULL_ROW_VOCABULARY = 8192  # vocabularies up to this size are cached as whole distributions
 EAGER_WIDTH = 192
-"""Up to this many channels exponentials are so much of a step that fastmath.py's save time in a gradient."""
+"""Up to this many channels, exponentials take so much of a step that fastmath.py's save time in a gradient."""
 EAGER_STATES = 1 << 18
 """Up to this many numbers in the residual stream, of all tokens and blocks, 70 MB; beyond, no time was saved."""
 EAGER_SHARE = 0.75
-"""Up to this share of a batch's tokens, where the others are a shared beginning: fastmath.py's functions in a gradient
+"""Up to this share of a batch's tokens, if the others are a shared prefix: fastmath.py's functions in a gradient
 take three times the memory of one graph, up to 1.2 times mlx-lm's for the same tokens (see `benchmarks.learner`).
 """
-MIN_PREFIX = 8  # a shorter shared prefix saves less than a second pass through the layers costs
+MIN_PREFIX = 8  # a shorter prefix saves less than the second pass through the layers costs
 
 
 class LoRAPolicy:
     """Base model + LoRA. `model` is any mlx-lm model; it is not changed and its arrays are not copied.
 
-    `seed` alone decides the initial LoRA weights. `cache_bytes` bounds the cache of reference log-probabilities. On the
-    `checkpoint_layers` computes each block again in the backward pass instead of keeping what it computed: less memory,
-    more time, the same gradients (path `"sites"` only; a note says so where another path is taken). On the
+    `seed` alone determines the initial LoRA weights. `cache_bytes` bounds the cache of reference log-probabilities.
+    `checkpoint_layers` recomputes each block in the backward pass instead of keeping its activations: less memory, more
+    time, the same gradients (only with path `"sites"`; a note reports it if another path is taken). On the
     CPU `mx.compile` is switched off for the process: there it compiles C++ for every new shape and gains nothing.
     Modules whose gradient needs it are in training mode (training_mode.py); dropout stays off.
     """
@@ -87,14 +87,14 @@ class LoRAPolicy:
         self._width = int(self.model.model.norm.weight.shape[0]) if self.path == "sites" else 0
         self.checkpoint_layers = checkpoint_layers
         if checkpoint_layers and self.path != "sites":
-            self.notes.append(f"checkpoint_layers has no effect: path {self.path!r} keeps what every block computed")
+            self.notes.append(f"checkpoint_layers has no effect: path {self.path!r} keeps all activations")
 
     def trainable(self) -> Weights:
         """The LoRA weights by mlx-lm's names, `model.layers.0.self_attn.q_proj.lora_a` and so on."""
         return dict(tree_flatten(self.model.trainable_parameters()))
 
     def load(self, weights: Mapping[str, mx.array]) -> None:
-        """Replace all LoRA weights.
+        """Replaces all LoRA weights.
 
         Raises ValueError, and changes nothing, for a wrong name or shape or a value that is not finite.
         """
@@ -131,9 +131,9 @@ class LoRAPolicy:
         """Writes an adapter that `mlx_lm.load(base, adapter_path=folder)` reads; both files change in one step.
 
         Args:
-            folder: made when missing.
+            folder: created if missing.
             extra_config: more keys of `adapter_config.json`.
-            weights: what to write instead of the weights as they are now.
+            weights: weights to write instead of the current ones.
         """
         config = {
             "fine_tune_type": "lora",
@@ -153,9 +153,9 @@ class LoRAPolicy:
         return self._forward(batch, self.path)
 
     def logprobs(self, batch: Batch, *, max_tokens: int | None = None) -> NDArray[np.float32]:
-        """Log-probabilities (M,) of the sampled tokens under the policy as it is now, without a gradient.
+        """Log-probabilities (M,) of the sampled tokens under the current policy, without a gradient.
 
-        `max_tokens` bounds what is computed at a time, as in `loss_and_grad`.
+        `max_tokens` bounds the tokens computed at once, as in `loss_and_grad`.
         """
         out = np.empty(len(batch), dtype=np.float32)
         for part, places in batch.parts(max_tokens):
@@ -194,7 +194,7 @@ class LoRAPolicy:
         return self.model.model.embed_tokens.as_linear(hidden)
 
     def _probe(self) -> str:
-        """The first path whose logits on a few tokens are the model's own; sets `vocabulary` on the way."""
+        """The first path whose logits on a few tokens match the model's; also sets `vocabulary`."""
         batch = _probe_batch()
         plain = self._forward(batch, "plain")
         self.vocabulary = plain.shape[-1]
@@ -224,24 +224,24 @@ class LoRAPolicy:
         return "plain"
 
     def anchor(self, weights: Mapping[str, mx.array] | None) -> None:
-        """Measure KL from these LoRA weights on (a moving reference); None, as at first: from the base model."""
+        """Measures KL from these LoRA weights (a moving reference); None, the initial state: from the base model."""
         self._anchor = None if weights is None else self.check(weights)
         self.clear()
 
     def anchor_weights(self) -> Weights | None:
-        """What `anchor` was last given: state to keep in a checkpoint. None: the base model."""
+        """The weights last given to `anchor`, to keep in a checkpoint. None: the base model."""
         return None if self._anchor is None else dict(self._anchor)
 
     def clear(self) -> None:
-        """Forget the cached reference log-probabilities. Needed after the base model's arrays were changed."""
+        """Drops the cached reference log-probabilities. Needed after a change to the base model's arrays."""
         self._cache.clear()
 
     def reference(self, batch: Batch, *, full: bool = True, base: float = 0.0) -> mx.array:
         """Log-probabilities of the reference policy: (K, V) at the sites, or with `full=False` (M,) at the sampled
-        tokens. What was computed before for an equal context is taken from a cache, except whole distributions over
+        tokens. Results for equal contexts are cached, except whole distributions over
         more than `FULL_ROW_VOCABULARY` tokens.
 
-        base: the share of the base model in a reference that has moved; the same in every call between two `anchor`.
+        base: the share of the base model in a moved reference; the same in every call between two `anchor`.
         """
         compute = partial(self._reference_logprobs, base=base)
         if self.vocabulary <= FULL_ROW_VOCABULARY:
@@ -283,7 +283,7 @@ class LoRAPolicy:
 
 
 def _prefix(batch: Batch) -> int:
-    """How many columns to compute once for all rows."""
+    """The number of columns to compute once for all rows."""
     return batch.prefix if batch.distinct_rows > 1 and batch.prefix >= MIN_PREFIX else 0
 
 

@@ -1,7 +1,7 @@
 """The weights of several learners as one.
 
-All are LoRA weights over one base model. A snapshot is of all learners, so what keeps, averages, measures and publishes
-weights need not know how many there are.
+All are LoRA weights over one base model. A snapshot covers all learners, so code that keeps, averages, evaluates and
+publishes weights need not know how many there are.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class PopulationBackend:
         return Snapshot(version, {name: make(one) for name, one in self.members.items()})
 
     def _not_together(self, *arguments: Any, **options: Any) -> NoReturn:
-        """What each learner does by itself, see `Learners`."""
-        raise NotImplementedError("each learner has a backend of its own: see Learners")
+        """Stands for operations that each learner does by itself, see `Learners`."""
+        raise NotImplementedError("each learner has its own backend: see Learners")
 
     prepare = forward_backward = optim_step = save_state = load_state = _not_together
 
@@ -78,7 +78,7 @@ class PopulationBackend:
     # --- files -------------------------------------------------------------------------------------------------------
 
     def read(self, path: Path) -> Snapshot:
-        """See `TrainerBackend`. A folder with an adapter for each learner, or one adapter that all begin from."""
+        """See `TrainerBackend`. A folder with an adapter for each learner, or one adapter that all start from."""
         folders = {name: path / name for name in self.members}
         if (path / "config.toml").exists() and not (path / "adapter_config.json").exists():
             folders = {name: path / "adapter" / name for name in self.members}

@@ -1,7 +1,7 @@
-"""Notices the death of another rank while this one computes.
+"""Detects the death of another rank while this one computes.
 
-A collective operation on MLX's ring fails when a peer's process has ended, but only when it is reached: after minutes
-of playing, perhaps. So rank 0 holds a socket to every other rank beside the ring. A closed one, or a long silence, is a
+A collective operation on MLX's ring fails if a peer's process has ended, but only once it is reached: perhaps after
+minutes of playing. So rank 0 holds an additional socket to every other rank. A closed one, or a long silence, means a
 lost rank: the next `check` raises, and a process whose main thread does not get there in time is ended.
 """
 
@@ -22,15 +22,15 @@ from pathlib import Path
 from legos_train.errors import RankLost
 
 BEAT, GRACE, SILENCE, CONNECT = 1.0, 5.0, 60.0, 30.0
-"""Seconds: between signs of life; for the main thread to end by itself; that make a peer lost; to connect in."""
+"""Seconds between heartbeats; for the main thread to end by itself; until a peer counts as lost; to connect."""
 
 
 class Watch:
-    """Watches the other ranks: rank 0 all of them, the others rank 0, whose end is how they hear of each other's.
+    """Watches the other ranks: rank 0 watches all; the others watch rank 0, whose end tells them of each other's.
 
     Args:
         share: gives every rank the bytes of rank 0.
-        host: where rank 0 listens, as the others reach it.
+        host: the address at which the others reach rank 0.
     """
 
     def __init__(self, rank: int, size: int, share: Callable[[bytes], bytes], host: str = "127.0.0.1"):
@@ -55,7 +55,7 @@ class Watch:
                     peer.settimeout(CONNECT)
                     word, _, number = peer.recv(64).decode("ascii", "replace").partition(" ")
                 except TimeoutError as error:
-                    raise RankLost(f"only {len(peers)} of {size - 1} ranks have called rank 0 back") from error
+                    raise RankLost(f"only {len(peers)} of {size - 1} ranks have connected to rank 0") from error
                 if word == secret:
                     peers[peer] = int(number)
                 else:
@@ -72,7 +72,7 @@ class Watch:
         return {peer: 0}
 
     def check(self) -> None:
-        """Raises RankLost when another rank is lost."""
+        """Raises RankLost if another rank is lost."""
         if self.lost is not None:
             raise RankLost(self.lost)
 
@@ -96,19 +96,19 @@ class Watch:
                     heard[peer] = now
                 elif now - heard[peer] > SILENCE:
                     gone = True
-                    self._lose(f"rank {rank} has not been heard of for {SILENCE:.0f} s")
+                    self._lose(f"rank {rank} has not been heard from for {SILENCE:.0f} s")
                 if gone:
                     del heard[peer]
             if self.lost is not None and now - self._since > GRACE and not self._ended.is_set():
                 print(f"error: {RankLost(self.lost)}", file=sys.stderr, flush=True)
-                os._exit(1)  # the main thread waits for a rank that is not there; checkpoints stand any kill
+                os._exit(1)  # the main thread waits for a rank that is gone; checkpoints survive any kill
 
     def _lose(self, what: str) -> None:
         if self.lost is None and not self._ended.is_set():
             self.lost, self._since = what, time.monotonic()
 
     def close(self) -> None:
-        """Watches no longer; to the others this rank has ended."""
+        """Stops watching; to the others this rank has ended."""
         self._ended.set()
         for peer in self._peers:
             with suppress(OSError):
@@ -119,7 +119,7 @@ class Watch:
 
 
 def host_of_rank_0() -> str:
-    """Where rank 0 is reached: its first address in the ring's host file (`MLX_HOSTFILE`), else this machine's name."""
+    """The address of rank 0: the first one in the ring's host file (`MLX_HOSTFILE`), else this machine's name."""
     file = os.environ.get("MLX_HOSTFILE")
     if not file:
         return socket.gethostname()

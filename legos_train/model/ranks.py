@@ -1,10 +1,10 @@
 """Data-parallel training on MLX's distributed back ends: `mlx.launch -n 2 --backend ring -- python -m legos_train ...`.
 
-Every rank plays its share of a step's episodes; all of them then hold all episodes, so that credit, league, samplers,
-replay, monitor and metrics are computed everywhere alike and nothing about them has to be sent. Each rank takes the
-loss and gradient of its share of the batch's rows, weighted as in the whole batch, and the sums over the ranks are
-those of the whole batch: two ranks do what one does with the same `batch_size`. Rank 0 alone writes the run directory;
-the others are given its checkpoint at a resume.
+Every rank plays its share of a step's episodes; then all hold all episodes, so credit, league, samplers, replay,
+monitor and metrics are computed identically everywhere and need not be sent. Each rank computes the loss and gradient
+of its share of the batch's rows, weighted as in the whole batch, and the sums over the ranks are those of the whole
+batch: two ranks do what one does with the same `batch_size`. Only rank 0 writes the run directory; the others receive
+its checkpoint on a resume.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from legos_train.model.rank_watch import Watch, host_of_rank_0
 Arrays = dict[str, mx.array]
 
 MEET = 120.0
-"""Seconds in which all ranks have to come."""
+"""Seconds within which all ranks have to join."""
 
 
 class World:
-    """All ranks of a run, seen from one of them. Every method but `part` has to be called by all ranks alike.
+    """All ranks of a run, seen from one of them. Every method but `part` must be called by all ranks.
 
     Raises (every such method):
         RankLost: a rank has ended.
@@ -48,7 +48,7 @@ class World:
     # --- bytes -------------------------------------------------------------------------------------------------------
 
     def gather(self, data: bytes) -> list[bytes]:
-        """What each rank gave, by rank."""
+        """The data of all ranks, by rank."""
         sizes = np.array(self._run(mx.distributed.all_gather, mx.array([len(data)], dtype=mx.int64))).tolist()
         padded = np.zeros(max(*sizes, 1), dtype=np.uint8)
         padded[: len(data)] = np.frombuffer(data, dtype=np.uint8)
@@ -56,7 +56,7 @@ class World:
         return [row[:size].tobytes() for row, size in zip(rows, sizes, strict=True)]
 
     def share(self, data: bytes) -> bytes:
-        """What rank 0 gave."""
+        """The data of rank 0."""
         mine = data if self.rank == 0 else b""
         size = int(np.array(self._run(mx.distributed.all_sum, mx.array([len(mine)], dtype=mx.int64)))[0])
         padded = np.zeros(max(size, 1), dtype=np.uint8)
@@ -64,29 +64,29 @@ class World:
         return np.array(self._run(mx.distributed.all_sum, mx.array(padded)))[:size].tobytes()
 
     def agree(self, what: str, data: bytes) -> None:
-        """Makes sure that all ranks have the same.
+        """Checks that all ranks have the same data.
 
         Raises:
-            TrainingError: they have not; it names the ranks that differ from rank 0.
+            TrainingError: they do not; the message names the ranks that differ from rank 0.
         """
         digests = self.gather(hashlib.sha256(data).digest())
         others = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
         if others:
             named = ", ".join(map(str, others))
             raise TrainingError(
-                f"{what} of rank {named} is not that of rank 0: all ranks need the same settings, "
-                "model and version of Legos, on machines that compute alike; --resume continues from the checkpoint"
+                f"{what} of rank {named} differs from rank 0's: all ranks need the same settings, "
+                "model and version of Legos, on machines that round identically; --resume continues from the checkpoint"
             )
 
     def barrier(self) -> None:
-        """Waits until all ranks are here."""
+        """Waits until all ranks get here."""
         self.gather(b"")
 
     # --- the batch ---------------------------------------------------------------------------------------------------
 
     def part(self, batch: Batch) -> tuple[Batch, NDArray[np.int64]]:
-        """This rank's share of a batch, with the places of its sampled tokens: neighbouring rows, which begin alike,
-        about equally many tokens for each rank. It may be empty; a turn is never divided.
+        """This rank's share of a batch, with the positions of its sampled tokens: neighbouring rows, which share
+        prefixes, with about equally many tokens for each rank. It may be empty; a turn is never divided.
         """
         cost = batch.lengths.astype(np.float64) - batch.prefix + 1
         middle = np.cumsum(cost) - cost / 2
@@ -95,8 +95,8 @@ class World:
         return batch.select(keep), np.flatnonzero(keep)
 
     def total(self, arrays: Mapping[str, mx.array]) -> Arrays:
-        """The sum of arrays of the same names and shapes over all ranks, in float32 and one message, given back in
-        their own types.
+        """The sum of arrays of the same names and shapes over all ranks, in float32 and one message, returned in their
+        own types.
         """
         names = sorted(arrays)
         flat = mx.concatenate([arrays[name].astype(mx.float32).reshape(-1) for name in names])
@@ -107,7 +107,7 @@ class World:
         }
 
     def total_numbers(self, numbers: Mapping[str, float]) -> dict[str, float]:
-        """The sum of named numbers; a rank may lack some. Added up in the order of the ranks: the same everywhere."""
+        """The sum of named numbers; a rank may lack some. Added in the order of ranks: equal everywhere."""
         out: dict[str, float] = {}
         for data in self.gather(json.dumps(dict(numbers)).encode()):
             for name, value in json.loads(data).items():
@@ -117,7 +117,7 @@ class World:
     # --- ending ------------------------------------------------------------------------------------------------------
 
     def checked(self, stop: Callable[[], None]) -> Callable[[], None]:
-        """A check for the loop to call while it plays: raises what `stop` raises, and RankLost."""
+        """A check for the loop to call while playing: raises what `stop` raises, and RankLost."""
         self._stop = stop
 
         def check() -> None:
@@ -130,12 +130,12 @@ class World:
         try:
             result = operation(array, group=self.group)
             mx.eval(result)
-        except RuntimeError as error:  # the ring's; it does not say which rank
+        except RuntimeError as error:  # from the ring, which does not say which rank
             raise RankLost(f"a rank has ended ({error})") from error
         return result
 
     def stop_or(self, error: RankLost) -> BaseException:
-        """The error to raise where the run can be resumed: `Stopped` if this rank was asked to stop, else `error`."""
+        """The error to raise if the run can be resumed: `Stopped` if this rank was asked to stop, else `error`."""
         try:
             self._stop()
         except Stopped as stopped:
@@ -149,9 +149,9 @@ class World:
 
 @contextmanager
 def joined() -> Iterator[World | None]:
-    """The ranks that `mlx.launch` started, this one among them; None for a process on its own.
+    """The ranks started by `mlx.launch`, including this one; None for a single process.
 
-    Left without an error, it waits for all ranks; left with one, the other ranks end as well.
+    On a normal exit it waits for all ranks; on an error the other ranks end too.
 
     Raises:
         ConfigError: this process was started as one of several ranks, but no back end connects them.
@@ -179,13 +179,13 @@ def joined() -> Iterator[World | None]:
 def _meet() -> mx.distributed.Group:
     """The group of all ranks.
 
-    MLX waits for ever for one that never comes, and no Python runs meanwhile, neither a signal handler nor another
-    thread. So a timer outside of Python ends the process, and the way on is printed beforehand.
+    MLX waits forever for a rank that never joins, and no Python runs meanwhile, neither signal handlers nor other
+    threads. So a timer outside Python ends the process, and advice on how to continue is printed first.
     """
     rank = os.environ["MLX_RANK"]
     print(
-        f"rank {rank} waits for the other ranks, {MEET:.0f} s at most. Start all ranks again with --resume if it ends "
-        "before they have come",
+        f"rank {rank} waits for the other ranks, at most {MEET:.0f} s. Start all ranks again with --resume if it ends "
+        "before they have joined",
         file=sys.stderr,
         flush=True,
     )
@@ -199,4 +199,4 @@ def _meet() -> mx.distributed.Group:
         finally:
             faulthandler.cancel_dump_traceback_later()
             for number, handler in before.items():
-                signal.signal(number, handler or signal.SIG_DFL)  # None: not of Python's making
+                signal.signal(number, handler or signal.SIG_DFL)  # None: not set from Python

@@ -1,8 +1,8 @@
 """Gradient checkpointing (Chen et al. 2016, arXiv 1604.06174), block by block, for the forward pass of decoder.py.
 
-Forward, only what goes from one block to the next is kept; backward, each block runs again, and its gradient is taken
-by itself. That is one more forward pass of time for the memory of one block instead of all. Every block is a graph of
-its own: MLX's `checkpoint` inside one graph saves nothing where parts of it are evaluated at once, as fastmath.py does.
+Forward, only the states between blocks are kept; backward, each block runs again, and its gradient is taken separately.
+That trades one more forward pass for the memory of one block instead of all. Every block is its own graph: MLX's
+`checkpoint` inside one graph saves nothing if parts of it are evaluated eagerly, as in fastmath.py.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Outcome = tuple[mx.array, dict[str, mx.array]]
 def value_and_grad(
     model: Any, batch: Batch, prefix: int, finish: Callable[[mx.array], Outcome]
 ) -> tuple[Outcome, dict[str, mx.array]]:
-    """The loss, what `finish` saw besides, and the gradient by weight name.
+    """The loss, the other outputs of `finish`, and the gradient by weight name.
 
-    `finish` maps hidden states (K, H) at the sites to a scalar and a dict of arrays. Only weights inside of blocks may
+    `finish` maps hidden states (K, H) at the sites to a scalar and a dict of arrays. Only weights inside blocks may
     be trainable, as with LoRA; the order of names is that of `model.trainable_parameters()`.
     """
     blocks = model.model.layers
@@ -57,7 +57,7 @@ def value_and_grad(
 def _back(
     block: Any, weights: dict[str, mx.array], step: Callable[[State], State], state: State, slope: list[mx.array]
 ) -> tuple[list[mx.array], dict[str, mx.array], list[mx.array]]:
-    """One step again, with its gradient: its outputs, and slopes of the block's weights and of the state before it."""
+    """Reruns one block with its gradient: its outputs, and gradients of its weights and of the state before it."""
     names = list(weights)
 
     def run(*arrays: mx.array) -> list[mx.array]:

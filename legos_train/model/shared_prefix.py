@@ -1,7 +1,7 @@
-"""Compute the tokens that all rows begin with once, inside the autograd graph.
+"""Computes the tokens that all rows start with only once, inside the autograd graph.
 
-A causal transformer's keys and values at a position depend on the tokens up to it, so rows with a common prefix have
-them in common. The prefix runs once as a batch of one; the rest of the rows attends to its keys and values, broadcast.
+A causal transformer's keys and values at a position depend on the tokens up to it, so rows with a common prefix share
+them. The prefix runs once as a batch of one; the rest of the rows attends to its keys and values, broadcast.
 Nothing is detached: gradients through the prefix are summed over the rows, as in a plain forward.
 """
 
@@ -57,7 +57,7 @@ def _causal(
 
 
 def has_plain_cache(model: Any) -> bool:
-    """True when every layer of the model keeps plain keys and values: no rotation, no recurrent state."""
+    """True if every layer of the model keeps plain keys and values: no rotation, no recurrent state."""
     return all(type(cache) is KVCache for cache in make_prompt_cache(model))
 
 

@@ -1,9 +1,8 @@
-"""Which modules have to know that they are trained.
+"""Selects the modules that must be in training mode.
 
-mlx-lm's gated-delta layers run a Metal kernel that has no gradient, unless they are in training mode; other modules
-keep products of weights that they would have to make again. Training mode also means dropout, with which the learner
-would be another policy than the one that played. So it is set for the modules whose own code asks for it, and never for
-MLX's.
+mlx-lm's gated-delta layers run a Metal kernel without a gradient unless they are in training mode; other modules cache
+products of weights that would have to be recomputed. Training mode also means dropout, with which the learner's policy
+would differ from the one that played. So it is set only for modules whose own code checks for it, and never for MLX's.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from mlx import nn
 
 
 def modules_that_ask(model: nn.Module) -> list[nn.Module]:
-    """The modules whose class reads `self.training`, without those of `mlx.nn`, such as dropout."""
+    """The modules whose class reads `self.training`, except those of `mlx.nn`, such as dropout."""
     return [module for module in model.modules() if _asks(type(module))]
 
 
 def set_training(modules: list[nn.Module], on: bool) -> None:
-    """Sets the mode of these modules; what is inside of them stays as it is."""
+    """Sets the mode of these modules; their submodules are unchanged."""
     for module in modules:
         module._training = on
 

@@ -1,4 +1,4 @@
-"""The average of weights over a run: exponential, uniform over its later part, or with weights that grow."""
+"""The average of weights over a run: exponential, uniform over its later part, or with growing weights."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from legos_train.config import sections
 
 
 class WeightAverage:
-    """An average that is folded together step by step.
+    """An average that is accumulated step by step.
 
     Attributes:
         weights: the sum so far, by name.
-        total: what the sum has to be divided by for `ema` and `polynomial`; how many weights are in it for `uniform`.
+        total: the divisor of the sum for `ema` and `polynomial`; the number of weights in it for `uniform`.
     """
 
     def __init__(self, settings: sections.AverageSettings, steps: int, like: Mapping[str, mx.array]):
@@ -24,7 +24,7 @@ class WeightAverage:
         mx.eval(self.weights)
 
     def fold(self, step: int, current: Mapping[str, mx.array]) -> None:
-        """Takes in the weights after a step."""
+        """Adds the weights after a step."""
         kind = self.settings.kind
         if kind == "none" or (kind == "uniform" and step <= self.settings.start * self.steps):
             return
@@ -39,7 +39,7 @@ class WeightAverage:
         mx.eval(self.weights)
 
     def value(self) -> dict[str, mx.array] | None:
-        """The average; None where there is none yet."""
+        """The average; None if there is none yet."""
         if self.settings.kind == "none" or not self.total:
             return None
         if self.settings.kind == "uniform":

@@ -1,4 +1,4 @@
-"""What people look at: dashboard, trackers, report, viewer. Reads files only."""
+"""Dashboard, trackers, report and viewer. Only reads files."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What a run shows while it works: a live dashboard on a terminal; elsewhere a line a step, or JSON for programs."""
+"""The live output of a run: a dashboard on a terminal; elsewhere one line per step, or JSON for programs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from legos_train.observe.verdict import measures
 
 Mode = Literal["auto", "rich", "plain", "json"]
 PACE = 20
-"""How many of the last steps the time left is computed from."""
+"""Number of last steps used for the time left."""
 MOST_ROLES, LINE_ROLES = 10, 2
 NARROW = 76
 """Terminals with fewer columns get no sparklines."""
 
 
 def settled(mode: Mode) -> Mode:
-    """What `auto` means here: `rich` on a terminal, `plain` elsewhere.
+    """Resolves `auto`: `rich` on a terminal, `plain` elsewhere.
 
     Raises:
         ValueError: the mode is not auto, rich, plain or json.
@@ -46,16 +46,16 @@ class Progress:
     """Live view of a run.
 
     Args:
-        title: the run, for people.
-        steps: how many the run has in all; `start`: how many were done before.
-        every: plain mode prints a line every so many steps, and for the first and the last; None: for every step, in
+        title: readable title of the run.
+        steps: total steps of the run; `start`: steps already done.
+        every: plain mode prints a line every `every` steps, and for the first and the last; None: for every step, in
             a notebook for every tenth.
         quiet: show nothing.
         mode: see `settled`; `json` prints every step's metrics record as one line, notes as `{"note": ...}`.
         console: a rich console to draw on instead of standard output.
 
     Raises:
-        ValueError: the mode is none of these.
+        ValueError: unknown mode.
     """
 
     def __init__(
@@ -92,19 +92,19 @@ class Progress:
             self.live.stop()
 
     def note(self, text: str) -> None:
-        """One line that stays."""
+        """Prints one permanent line."""
         if self.quiet:
             return
         if self.live is not None:
             from rich.text import Text
 
-            # markup=False would hold for the dashboard too, which is drawn again below the note
+            # markup=False would hold for the dashboard too, which is redrawn below the note
             self.live.console.print(Text(text), highlight=False, soft_wrap=True)
         else:
             print(json.dumps({"note": text}) if self.mode == "json" else text, flush=True)
 
     def before(self, numbers: Mapping[str, float]) -> None:
-        """What was measured before the first step: where the curves of the exact numbers begin."""
+        """Takes the evaluation before the first step: the start of the exact numbers' curves."""
         for name in results(numbers):
             self._keep(f"eval/{name}", numbers[name])
 
@@ -140,7 +140,7 @@ class Progress:
             self._history.setdefault(name, []).append(float(value))
 
     def left(self) -> str:
-        """The time that the steps to go will take at the pace of the last ones, as `1:02:03` or `2:03`."""
+        """The time left at the pace of the last steps, as `1:02:03` or `2:03`."""
         (first, then), (last, now) = self._times[0], self._times[-1]
         if last == first:
             return "?"
@@ -161,7 +161,7 @@ class Progress:
         )
 
     def panel(self, record: Mapping[str, Any]) -> Any:
-        """The dashboard after a step, as something that rich can print. Terminals of 40 columns and more hold it."""
+        """The dashboard after a step, as a rich renderable. It fits terminals of 40 columns or more."""
         from rich.console import Group
         from rich.panel import Panel
         from rich.text import Text
@@ -177,7 +177,7 @@ class Progress:
         learners = dict(record.get("learners") or {})
         learners = learners if len(learners) > 1 else {}
         most = self._room([len(roles), len(measured), len(learners)], facts.row_count + alarm_lines)
-        if most[1] < len(measured):  # of what there is no room for, the weight average first
+        if most[1] < len(measured):  # drop the weight average first if there is no room
             measured.sort(key=lambda item: item[0].endswith("_average"))
         table = grid("role", "reward", "wins", wide)
         if wide:
@@ -204,12 +204,10 @@ class Progress:
                 table.add_row(Text(f"and {len(measured) - most[1]} more", style="dim"))
             parts += [Text(), table]
         parts += [Text(), facts]
-        return Panel(Group(*parts), title=Text(self.title), width=min(width, 100))  # as wide at every step
+        return Panel(Group(*parts), title=Text(self.title), width=min(width, 100))  # same width at every step
 
     def _room(self, counts: Sequence[int], others: int) -> list[int]:
-        """How many roles, measured numbers and learners the terminal has lines for; the rest of the panel is not cut
-        off.
-        """
+        """How many roles, measured numbers and learners fit without cutting off the rest of the panel."""
         most = [min(count, MOST_ROLES) for count in counts]
         if self.live is None:
             return most

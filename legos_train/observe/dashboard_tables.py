@@ -1,4 +1,4 @@
-"""The tables of the dashboard: the learners of a run, and the facts at its foot."""
+"""The tables of the dashboard: the learners of a run, and the facts at the bottom."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Z95 = 1.96
 
 
 def learners_table(learners: Mapping[str, Mapping[str, Any]], most: int, wide: bool) -> Any:
-    """What each learner got in its seats and how it learns, the first `most` of them; narrow: only what it got."""
+    """Rewards and learning metrics of the first `most` learners; in a narrow terminal only rewards."""
     from rich.text import Text
 
     table = grid("learner", "reward", "wins", wide)

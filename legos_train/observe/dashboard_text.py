@@ -1,4 +1,4 @@
-"""Numbers, times and small bars as the dashboard writes them."""
+"""Formatting of numbers, times and small bars for the dashboard."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def clock(seconds: float) -> str:
 
 
 def memory() -> str:
-    """Resident memory of this process: now, or its peak where the system reports no more."""
+    """Resident memory of this process: current, or the peak if the system reports only that."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         size = int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -45,7 +45,7 @@ def memory() -> str:
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """A row of eight-step bars, at most `width` of them: where there are more values, each bar is a mean of some."""
+    """A row of at most `width` bars with eight levels; with more values, each bar is a mean."""
     finite = [float(v) for v in values if math.isfinite(v)]
     if not finite:
         return ""

@@ -1,6 +1,6 @@
 """The numbers of an evaluation during training: their names, units and 95 % intervals.
 
-A result `NAME` may have `NAME_low` and `NAME_high` beside it; those of the weight average are `NAME_average`,
+A result `NAME` may come with `NAME_low` and `NAME_high`; those of the weight average are `NAME_average`,
 `NAME_low_average`, `NAME_high_average`. Shares of games are named as in `legos_train.evaluation.outcomes`.
 """
 
@@ -13,10 +13,10 @@ from typing import Any, TypeGuard
 AVERAGE = "_average"
 BASE_WINS = "wins_vs_base"
 WORTH = ("nash_conv", "no_loss", "optimal_move", BASE_WINS, "return")
-"""The numbers that weights are judged by, with every `vs_OPPONENT`."""
+"""The measures of weights, besides every `vs_OPPONENT`."""
 LESS_IS_BETTER = ("nash_conv", "illegal", "loss", "invalid", "truncated", "unscored")
 SELDOM = ("draw", "invalid", "opponent_invalid", "truncated", "unscored")
-"""Ways for a game to end that are shown only where they occurred."""
+"""Endings of games that are shown only if they occurred."""
 NAMES = {
     "nash_conv": "NashConv (0 is an equilibrium)",
     "optimal_move": "probability of an optimal move",
@@ -60,7 +60,7 @@ Numbers = Mapping[str, float]
 
 
 def results(*tables: Numbers) -> list[str]:
-    """The results in the tables, in their order; without ends of intervals and endings that never occurred."""
+    """The names of the results in the tables, in order, without interval ends and endings that never occurred."""
     every = dict.fromkeys(name for table in tables for name in table)
     return [
         name
@@ -71,20 +71,20 @@ def results(*tables: Numbers) -> list[str]:
 
 
 def by_weights(evaluation: Numbers) -> tuple[dict[str, float], dict[str, float]]:
-    """An evaluation taken apart: the numbers of the last weights, and those of the weight average by the same names."""
+    """Splits an evaluation into the numbers of the last weights and, under the same names, of the weight average."""
     last = {name: value for name, value in evaluation.items() if not name.endswith(AVERAGE)}
     return last, {name.removesuffix(AVERAGE): value for name, value in evaluation.items() if name not in last}
 
 
 def interval(numbers: Numbers, name: str) -> tuple[float, float] | None:
-    """Both ends of the interval of a result, where they are known."""
+    """Both ends of the interval of a result, if known."""
     stem, suffix = (name.removesuffix(AVERAGE), AVERAGE) if name.endswith(AVERAGE) else (name, "")
     low, high = numbers.get(f"{stem}_low{suffix}"), numbers.get(f"{stem}_high{suffix}")
     return None if low is None or high is None else (low, high)
 
 
 def formatted(numbers: Numbers, name: str, digits: int = 4) -> str:
-    """`0.312 (0.21 to 0.42)`, or `0.3125` where there is no interval; empty where it was not measured."""
+    """`0.312 (0.21 to 0.42)`, or `0.3125` without an interval; empty if it was not measured."""
     if (value := numbers.get(name)) is None:
         return ""
     ends = interval(numbers, name)
@@ -106,17 +106,17 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def is_worth(kind: str) -> bool:
-    """Whether weights are judged by a number."""
+    """Whether a number is a measure of weights."""
     return kind in WORTH or kind.startswith("vs_")
 
 
 def direction(kind: str) -> int:
-    """1 where more of a number is better, -1 where less is."""
+    """1 if higher is better, -1 if lower is."""
     return -1 if kind in LESS_IS_BETTER else 1
 
 
 def metric_name(key: str) -> str:
-    """A measured number for people; those of several envs are `ENV/NUMBER`."""
+    """A readable name of a measured number; with several envs keys are `ENV/NUMBER`."""
     env, slash, kind = key.rpartition("/")
     base, in_seat, agent = kind.partition(SEAT)
     name = NAMES.get(base)
@@ -129,5 +129,5 @@ def metric_name(key: str) -> str:
 
 
 def unit_of(kind: str) -> str:
-    """What a number is measured in."""
+    """The unit of a number."""
     return "return per game" if kind.startswith(("return", "vs_")) else UNITS.get(kind, "share")

@@ -1,4 +1,4 @@
-"""A small server of pages on this machine only: it reads, answers GET and HEAD, and knows no other host name."""
+"""A small read-only page server for this machine: it answers GET and HEAD, under its own host name only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Query = dict[str, list[str]]
 
 
 class SiteReply(NamedTuple):
-    """What a site says: a text and its media type; `policy` is what else the page may not do."""
+    """A site's reply: a text and its media type; `policy` adds restrictions for the page."""
 
     text: str
     kind: str = "text/html"
@@ -26,7 +26,7 @@ class SiteReply(NamedTuple):
 
 
 Site = Callable[[str, Query], SiteReply | None]
-"""The answer for a path and its query, None where there is no such page.
+"""The answer for a path and its query, None if there is no such page.
 
 KeyError: the query lacks that name (400); another ValueError: 400 with its message; OSError: 503.
 """
@@ -37,18 +37,18 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "legos-view"
     sys_version = ""
     timeout = 30
-    disable_nagle_algorithm = True  # else a short body waits 40 ms until its head is acknowledged
+    disable_nagle_algorithm = True  # else a short body waits 40 ms for its headers to be acknowledged
     server: LocalServer
 
     def do_GET(self) -> None:
         self.server.heard(self.connection)
         if (self.headers.get("Host") or "").lower() not in self.server.hosts:
-            # another site's name that was pointed at this machine: it must not read the log
-            text = "this server answers to its own address only\n"
+            # another site's name pointed at this machine must not read the log
+            text = "this server only answers to its own address\n"
             return self._send(SiteReply(text, "text/plain", HTTPStatus.MISDIRECTED_REQUEST))
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # else the body would be read as the next request
-            return self._send(SiteReply("requests have no body here\n", "text/plain", HTTPStatus.BAD_REQUEST))
+            return self._send(SiteReply("requests must not have a body\n", "text/plain", HTTPStatus.BAD_REQUEST))
         url = urlsplit(self.path)
         try:
             answer = self.server.site(unquote(url.path), parse_qs(url.query))
@@ -56,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
         except KeyError as error:
             self._send(SiteReply(f"{url.path} needs {error.args[0]}\n", "text/plain", HTTPStatus.BAD_REQUEST))
         except OSError as error:
-            text = f"it cannot be read: {error.strerror}\n"
+            text = f"cannot read it: {error.strerror}\n"
             self._send(SiteReply(text, "text/plain", HTTPStatus.SERVICE_UNAVAILABLE))
         except ValueError as error:
             self._send(SiteReply(f"{error}\n", "text/plain", HTTPStatus.BAD_REQUEST))
@@ -81,25 +81,25 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True  # the page was closed while it was being answered
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing: a page asks often."""
+        """Logs nothing: pages poll often."""
 
 
 class LocalServer(ThreadingHTTPServer):
-    """A thread for each connection; one too many takes the place of the one that has been silent for longest.
+    """A server with a thread per connection; beyond the limit, the longest-idle connection is closed.
 
     Bound to 127.0.0.1; call its `serve_forever`, and `shutdown` from another thread. It refuses requests under another
-    host name (DNS rebinding), and says the same to everyone who may log in to this machine.
+    host name (DNS rebinding), and serves every user of this machine.
 
     Args:
-        site: what it answers.
-        port: 0 for a free one; `server_port` tells which.
+        site: computes the replies.
+        port: 0 for a free one, which `server_port` gives.
 
     Raises:
         OSError: the port is taken.
     """
 
     daemon_threads = True
-    request_queue_size = 128  # with 5, as it comes, a few silent connections make others wait for seconds
+    request_queue_size = 128  # with the default of 5, a few idle connections make others wait for seconds
     most = 64
 
     def __init__(self, site: Site, port: int = 0):
@@ -116,13 +116,13 @@ class LocalServer(ThreadingHTTPServer):
             if len(self._open) >= self.most:
                 silent = next(iter(self._open))
                 del self._open[silent]
-                with suppress(OSError):  # it has just closed by itself
+                with suppress(OSError):  # it may have just closed
                     silent.shutdown(socket.SHUT_RDWR)
             self._open[request] = None
         super().process_request(request, client_address)
 
     def heard(self, request: socket.socket) -> None:
-        """A connection has asked for something."""
+        """Notes that a connection sent a request."""
         with self._changes:
             if request in self._open:
                 self._open[request] = self._open.pop(request)
@@ -133,6 +133,6 @@ class LocalServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away in the middle is not news; anything else is."""
+        """Ignores browsers that disconnect midway; reports anything else."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)

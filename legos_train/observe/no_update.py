@@ -1,4 +1,4 @@
-"""Why a run has made no update, from the rows of its metrics, and what to change."""
+"""Why a run made no update, from its metrics rows, and what to change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 MOSTLY = 0.9
-"""Share of episodes from which on what happened to them is the reason."""
+"""Share of episodes above which their common outcome counts as the reason."""
 
 Record = Mapping[str, Any]
 
@@ -25,33 +25,33 @@ def what_to_change(records: Sequence[Record]) -> str:
         return "no episode was played; look at the arena's get_batch"
     if endings["unscored"] >= MOSTLY * episodes:
         return (
-            f"{endings['unscored']} of {episodes} episodes could not be scored: the judge was not understood; "
+            f"{endings['unscored']} of {episodes} episodes could not be scored: no verdict could be parsed; "
             "give it a model that can judge (--actor judge=MODEL) or a scripted player"
         )
     broken = [r["invalid_rate"] for r in records if r.get("invalid_rate") is not None]
     if broken and sum(broken) / len(broken) >= MOSTLY:
         return (
             f"in {sum(broken) / len(broken):.0%} of the games the policy made an invalid move: the model does not "
-            "know the format; begin with one that does (--model, --init-adapter), or give more retries (--arg "
+            "know the format; start with one that does (--model, --init-adapter), or give more retries (--arg "
             "invalid_retries=3)"
         )
     if lost["not_finite"] >= MOSTLY * episodes:
-        return f"{lost['not_finite']} of {episodes} episodes had a reward that is not finite: mend the reward"
+        return f"{lost['not_finite']} of {episodes} episodes had a reward that is not finite: fix the reward"
     turns = sum(r.get("turns") or 0 for r in records)
     for name, advice in (
         ("too_long", "prompts and actions did not fit: raise --context"),
-        ("cut", "actions were cut off by the limit of tokens: raise --sampling.max-tokens"),
+        ("cut", "actions were cut off by the token limit: raise --sampling.max-tokens"),
         ("stale", "turns were too old: raise --asynchronous.max-off-policy-steps"),
     ):
         if turns and lost[name] >= MOSTLY * turns:
             return f"{lost[name]} of {turns} {advice}"
     if lost["filtered"] and not any(r.get("zero_advantages") is not None for r in records):
-        return "filter.keep left out every trajectory: --filter.keep all, or an easier task"
+        return "filter.keep removed every trajectory: use --filter.keep all, or an easier task"
     if sum(r.get("skipped") or 0 for r in records):
         return "no update was finite: try a smaller --optim.lr"
     means = sorted({round(v, 4) for r in records for v in (r.get("reward") or {}).values() if v is not None})
     seen = f" (mean rewards from {means[0]:g} to {means[-1]:g})" if means else ""
     return (
-        f"every advantage was 0: returns that were compared were all equal{seen}; make the task easier or harder, "
-        "compare more episodes (--group-size, --batch-size), or begin with a stronger model"
+        f"every advantage was 0: all compared returns were equal{seen}; make the task easier or harder, "
+        "compare more episodes (--group-size, --batch-size), or start with a stronger model"
     )

@@ -1,4 +1,4 @@
-"""Observations for people in a terminal: no repetitions, boards in rows, no control sequences."""
+"""Observations for the terminal: no repetitions, boards in rows, no control sequences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BOARD_ROW = re.compile(r"\S(?: \S)+")
 
 
 def repeated(lines: Sequence[str], before: Sequence[str]) -> int:
-    """How many lines a text begins with that the text before began with, too; a board is not torn in two."""
+    """The number of leading lines a text shares with the previous one; never splits a board."""
     same = 0
     while same < min(len(lines), len(before)) and lines[same] == before[same]:
         same += 1
@@ -22,7 +22,7 @@ def repeated(lines: Sequence[str], before: Sequence[str]) -> int:
 
 
 def squared(text: str) -> str:
-    """The text with every board that is one line of single characters (`Board: X 2 3 ...`) in rows, if it is square."""
+    """The text with every board on one line of single characters (`Board: X 2 3 ...`) in rows, if it is square."""
 
     def rows(match: re.Match[str]) -> str:
         cells = match[1].split()
@@ -36,7 +36,7 @@ def squared(text: str) -> str:
 
 
 def clean(text: Any) -> str:
-    """Text without control characters: those of a model could otherwise move the cursor or retitle the window."""
+    """Text without control characters: a model's could otherwise move the cursor or change the window title."""
     return "".join(
         c if c in "\n\t" or not unicodedata.category(c).startswith("C") else f"\\u{ord(c):04x}" for c in str(text)
     )

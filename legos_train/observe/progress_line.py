@@ -1,4 +1,4 @@
-"""How far some long work is, on standard error: a bar that grows on a terminal, else a line now and then."""
+"""Progress of long work on standard error: a growing bar on a terminal, else occasional lines."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TextIO
 
 TERMINAL_SECONDS, BAR = 0.2, 20
 FIRST_SECONDS, NEXT_SECONDS = 10.0, 30.0
-"""Without a terminal: seconds until the first line, and from one line to the next."""
+"""Without a terminal: seconds until the first line, and between lines."""
 
 
 class ProgressLine:
-    """Reports progress; may be called as often as one likes.
+    """Reports progress; may be called at any rate.
 
     Args:
         unit: what is counted, such as games.
@@ -30,9 +30,9 @@ class ProgressLine:
         self._open = False
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
-        """Writes how much is done, if it is time to, with a note at the end."""
+        """Writes the progress if it is time to, with a note at the end."""
         now = self.clock()
-        if self._first is None:  # what an earlier command did says nothing about the speed
+        if self._first is None:  # work of an earlier command does not count for the speed
             self._first = done
         if now < self._next and not (self._open and done >= total):
             return
@@ -50,7 +50,7 @@ class ProgressLine:
             print(f"{text} (after {duration(spent)})", file=self.file, flush=True)
 
     def close(self) -> None:
-        """Ends the line of a terminal."""
+        """Ends the line on a terminal."""
         if self._open:
             print(file=self.file, flush=True)
             self._open = False

@@ -1,4 +1,4 @@
-"""What a run leaves behind, in short."""
+"""A summary of a finished run."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from legos_train.observe.verdict import verdict
 
 @dataclass(slots=True)
 class Result:
-    """What a run leaves behind: its directory and the exact or played numbers before and after.
+    """The result of a run: its directory and the exact or sampled numbers before and after.
 
     Attributes:
         run_dir: its directory.
-        steps: how many were done: fewer than asked for when the run was stopped (`stopped` says why).
+        steps: steps done; fewer than requested if the run was stopped (`stopped` says why).
         seconds: how long they took.
-        start: what was measured before the first step.
-        last: of the last weights.
-        average: of the weight average.
-        best: of the best weights that were measured, with their `step`.
+        start: the evaluation before the first step.
+        last: that of the last weights.
+        average: that of the weight average.
+        best: that of the best evaluated weights, with their `step`.
         published: which weights `RUN/adapter` has, `average` or `last`; `published_why` says why.
         stopped: why the run ended early.
-        updates: the optimiser updates that something was learned from; None for a run of an earlier version.
+        updates: the optimiser updates that learned something; None for a run of an earlier version.
         against: win rates of the published weights against the base and against weights from earlier in the run.
         verdict: whether the run learned, in words.
     """
@@ -56,7 +56,7 @@ class Result:
         after: Mapping[str, float],
         weights: str,
     ) -> Result:
-        """The result with its verdict, from the rows of a run, and from what was measured before it and `after`, of the
+        """The result with its verdict, from the rows of a run, the evaluation before it, and `after`, that of the
         `weights` that the verdict is about.
         """
         updates = sum(record.get("learning_updates", 0) for record in records)
@@ -81,13 +81,13 @@ class Result:
         if result.updates == 0:
             result.verdict = f"No update yet after {result.steps} of {steps} steps."
         elif not last:
-            result.verdict = f"Not measured yet after {result.steps} of {steps} steps."
+            result.verdict = f"No evaluation yet after {result.steps} of {steps} steps."
         else:
             result.verdict = f"So far: {result.verdict}"
         return result
 
     def kept(self) -> dict[str, Any]:
-        """What result.json has."""
+        """The contents of result.json."""
         return {name: value for name, value in asdict(self).items() if name != "run_dir"}
 
     @classmethod
@@ -95,7 +95,7 @@ class Result:
         """The inverse of `kept`.
 
         Raises:
-            TypeError: it is something else.
+            TypeError: it is not a result.
         """
         result = cls(path, **kept)
         if not isinstance(result.steps, int):

@@ -1,4 +1,4 @@
-"""What is in a run directory, as plain values."""
+"""The contents of a run directory, as plain values."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class RunFiles(NamedTuple):
 
     Attributes:
         records: the rows of metrics.jsonl.
-        start: what was measured before the first step; empty where nothing was.
-        result: result.json; empty while the run has not finished.
+        start: the evaluation before the first step; empty if there was none.
+        result: result.json; empty until the run has finished.
     """
 
     records: list[dict[str, Any]]
@@ -24,13 +24,15 @@ class RunFiles(NamedTuple):
 
 
 def read_run(path: Path) -> RunFiles:
-    """Reads a run directory, also while the run goes on.
+    """Reads a run directory, even while the run is active.
 
     Raises:
-        RunError: the directory holds no run, or a file of it cannot be read.
+        RunError: the directory is not a run, or one of its files cannot be read.
     """
     if not (path / "config.toml").exists():
-        raise RunError(f"{str(path)!r} is not a run directory: it has no config.toml; give what `legos train` wrote")
+        raise RunError(
+            f"{str(path)!r} is not a run directory: it has no config.toml; give one that `legos train` wrote"
+        )
     run = RunDirectory(path)
     result = run.read_json("result.json") if run.finished else {}
     return RunFiles(MetricsFile.read(path / "metrics.jsonl"), run.first_numbers() or {}, result)

@@ -1,4 +1,4 @@
-"""Pages in one file: template, style, script and data, under a policy that admits nothing else."""
+"""Single-file pages: template, style, script and data, under a policy that allows nothing else."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def self_contained(
     Args:
         template: HTML with {{csp}}, {{title}}, {{style}}, {{data}} and {{script}}.
         title: plain text.
-        styles: what is put into the page, in this order.
+        styles: assets to embed, in this order.
         scripts: the same; they share one scope.
-        data: JSON texts as `as_json` writes them, one a line in the element #data.
-        live: whether the script may ask the page's own server for more.
+        data: JSON texts from `as_json`, one per line in the element #data.
+        live: whether the script may poll the page's own server.
     """
     style = "\n".join(file.read_text(encoding="utf-8") for file in styles)
     script = "\n".join(file.read_text(encoding="utf-8") for file in scripts)
@@ -44,14 +44,14 @@ def self_contained(
         "title": html.escape(title),
         "style": style,
         "script": script,
-        # one line per JSON text: none holds a line break, and none a `<` that could end the script element
+        # one line per JSON text: none contains a line break, or a `<` that could end the script element
         "data": "\n".join(data),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template.read_text(encoding="utf-8"))
 
 
 def csp(script: str, style: str, *, live: bool) -> str:
-    """The content security policy: this script, this style, nothing from anywhere, no HTML made from text."""
+    """The content security policy: this script, this style, no other source, no HTML built from text."""
     return "; ".join(
         [
             "default-src 'none'",
@@ -67,7 +67,7 @@ def csp(script: str, style: str, *, live: bool) -> str:
 
 
 def as_json(value: Any) -> str:
-    """JSON in ASCII on one line that is safe inside a script element; NaN and infinities become texts."""
+    """JSON in ASCII on one line that is safe inside a script element; NaN and infinities become strings."""
     try:
         text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Trackers beside metrics.jsonl: Weights & Biases, trackio, TensorBoard. Each is imported only when asked for."""
+"""Trackers besides metrics.jsonl: Weights & Biases, trackio, TensorBoard. Each is imported only when asked for."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Track = Callable[[dict[str, Any]], None]
 
 @contextmanager
 def trackers(config: TrainConfig, path: Path) -> Iterator[Track]:
-    """Everything the config asks for, as one function of a metrics record.
+    """All trackers in the config, as one function of a metrics record.
 
     Raises:
-        RunError: a tracker is asked for that is not installed; the message says how to get it.
+        RunError: a configured tracker is not installed; the message says how to install it.
     """
     opened = []
     try:
@@ -117,7 +117,7 @@ def _tensorboard(path: Path) -> Opened:
 
 COLUMNS = ("step", "game", "env", "seed", "agent", "player", "told", "action", "reward", "outcome")
 GAMES, CHARACTERS = 16, 4000
-"""Games of the first and of the last step; characters of a text."""
+"""Maximum games of the first and of the last step, and characters per text."""
 
 
 def episode_rows(path: Path) -> list[list[Any]]:
@@ -136,7 +136,7 @@ def episode_rows(path: Path) -> list[list[Any]]:
 
 
 def figure_files(path: Path) -> dict[str, str]:
-    """The figures of a run as they are now, by name: SVG files as text."""
+    """The current figures of a run by name, as SVG text."""
     if not (file := path / "metrics.jsonl").exists():
         return {}
     drawn = figures(MetricsFile.read(file), RunDirectory(path).first_numbers())

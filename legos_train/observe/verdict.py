@@ -1,4 +1,4 @@
-"""Whether a run learned, in a sentence: by what measure, and with which interval."""
+"""Whether a run learned, in one sentence, with the measure and its interval."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from legos_train.observe.eval_numbers import BASE_WINS, EXACT, direction, interv
 
 EVEN = 0.5
 MOVED = 0.01
-"""An exact number has moved when it changed by more than this share of the larger of both."""
+"""An exact number has moved if it changed by more than this share of the larger one."""
 
 STILL, FAR, LONG, LASTING, STEPS = 0.02, 0.1, 4, 0.2, 30
-"""An exact number stands still when it moved by at most the first share of the way from where it began to its optimum
-over so many evaluations, and so large a share of all steps but at least so many of them. A verdict says so where more
-than the second share of that way is still to go; `monitor.standstill` is its own limit."""
+"""An exact number stands still if it moved by at most the first share of the way from its start to its optimum over
+this many evaluations, and over this share of all steps but at least this many. A verdict reports it if more than the
+second share of that way is left; `monitor.standstill` has its own limit."""
 
 STUCK = (
     "an action may have become too rare to be tried again, or the KL holds the policy where it is; lower the learning "
@@ -26,7 +26,7 @@ Numbers = Mapping[str, float]
 
 
 def measures(*tables: Numbers) -> list[str]:
-    """What each env is judged by: the first of its numbers that is a measure of worth."""
+    """The measure of each env: the first of its numbers that measures weights."""
     found: dict[str, str] = {}
     for name in dict.fromkeys(name for table in tables for name in table):
         env, _, kind = name.rpartition("/")
@@ -36,10 +36,10 @@ def measures(*tables: Numbers) -> list[str]:
 
 
 def gain(before: Numbers, after: Numbers, name: str) -> tuple[float, float, float]:
-    """How much better `name` has become, with the ends of its 95 % interval; both ends are the gain where it is exact.
+    """How much better `name` became, with the ends of its 95 % interval; both equal the gain if it is exact.
 
-    The interval of a difference from the intervals of both numbers (Zou and Donner 2008, doi:10.1002/sim.3095): as if
-    they were independent, which on equal seeds is wider than it has to be.
+    The interval of a difference from the intervals of both numbers (Zou and Donner 2008, doi:10.1002/sim.3095), treated
+    as independent, which on equal seeds is wider than necessary.
     """
     sign = direction(name.rpartition("/")[2])
     change = after[name] - before[name]
@@ -50,7 +50,7 @@ def gain(before: Numbers, after: Numbers, name: str) -> tuple[float, float, floa
 
 
 def to_go(before: Numbers, after: Numbers, name: str) -> float | None:
-    """The share of the way from `before` to the optimum that is still to go; None where no optimum is known."""
+    """The share of the way from `before` to the optimum that is left; None if the optimum is unknown."""
     kind = name.rpartition("/")[2]
     if kind not in EXACT or name not in before or name not in after:
         return None
@@ -61,7 +61,7 @@ def to_go(before: Numbers, after: Numbers, name: str) -> float | None:
 
 @dataclass(slots=True)
 class Stretch:
-    """The evaluations up to now, `count` of them since step `since`, between which a share `to_go` hardly moved."""
+    """The evaluations up to now, `count` of them since step `since`, over which the share `to_go` hardly moved."""
 
     since: int = 0
     count: int = 0
@@ -91,18 +91,18 @@ def verdict(
     """One sentence for each env.
 
     Args:
-        before: what was measured before the first step.
-        after: what was measured of the weights that the sentence is about, win rates among them.
-        updates: how many updates the run made, None where it is not known.
+        before: the evaluation before the first step.
+        after: that of the weights in question, including win rates.
+        updates: number of updates in the run; None if unknown.
         advice: what to change, for a run without updates.
-        weights: what these weights are.
-        history: what was measured of such weights on the way, with the steps.
+        weights: the name of these weights.
+        history: earlier evaluations of such weights, with the steps.
     """
     if updates == 0:
         return f"Learned nothing: no step made an update. {advice[:1].upper()}{advice[1:]}."
     told = [_told(before, after, name, weights, history) for name in measures(after)]
     if not told:
-        return "Whether it learned is not known: no game of the evaluation could be scored."
+        return "It is not known whether it learned: no game of the evaluation could be scored."
     return " ".join(told)
 
 
@@ -117,7 +117,7 @@ def _told(before: Numbers, after: Numbers, name: str, weights: str, history: Seq
         )
     title = metric_name(name)
     if name not in before:
-        return f"Not known whether it learned: {title} is {after[name]:.3f}; before the first step it was not measured."
+        return f"Not known whether it learned: {title} is {after[name]:.3f}; it was not measured before the first step."
     better, low, high = gain(before, after, name)
     moved = f"{title} went from {before[name]:.3f} to {after[name]:.3f} ({weights} weights)"
     if kind in EXACT:
@@ -139,7 +139,7 @@ def _told(before: Numbers, after: Numbers, name: str, weights: str, history: Seq
 
 
 def _how(low: float, high: float) -> str:
-    """What the interval of a gain says."""
+    """The conclusion from the interval of a gain."""
     if low > 0:
         return "Learned"
     return "Worse than at the start" if high < 0 else "Not shown to have learned"
@@ -150,17 +150,17 @@ def _of(env: str) -> str:
 
 
 def better_weights(tables: Mapping[str, Numbers], key: tuple[str, int] | None) -> tuple[str, str]:
-    """Which of several weights are to be published, and why; the first where nothing tells.
+    """Which of several weights to publish, and why; the first if nothing decides.
 
     Args:
-        tables: what was measured, by weights.
-        key: the number that decides, and 1 or -1 for whether more of it is better; None: no game was scored.
+        tables: evaluations by weights.
+        key: the deciding number, and 1 or -1 for whether higher or lower is better; None: no game was scored.
     """
     names = list(tables)
     if len(names) == 1:
         return names[0], "there are no others"
     if key is None or any(key[0] not in table for table in tables.values()):
-        return names[0], "no game was scored that could tell which are better"
+        return names[0], "no game was scored that could decide"
     name, sign = key
-    chosen = max(names, key=lambda one: sign * tables[one][name])  # of equals the first
+    chosen = max(names, key=lambda one: sign * tables[one][name])  # the first in a tie
     return chosen, f"{metric_name(name)}: " + ", ".join(f"{one} {tables[one][name]:.3f}" for one in names)

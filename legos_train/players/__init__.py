@@ -1,4 +1,4 @@
-"""Who answers for a seat: models, endpoints, code."""
+"""The players in seats: models, endpoints, code."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Who answers for a role. An env says which seats there are; actors say who sits in them."""
+"""Actors, the players of roles. An env defines the seats; actors define who sits in them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from legos_train.players.chat_api import checked_word
 POLICY, BASE, LEAGUE = "policy", "base", "league:"
 TOKENS = 1024
 BUNDLED_TOKENS = {"tiny": 12, "small": 96}
-"""Most tokens of an action where none are given; the bundled models write moves and short answers."""
+"""Default maximum tokens per action; the bundled models write moves and short answers."""
 ANYBODY, UNTRAINED = "*", "*untrained"
-"""Keys of a job's players: for everybody; for the seats that the env does not train."""
+"""Keys of a job's players: for all seats; for the seats that the env does not train."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who answers for a role, and how.
+    """The player of a role and its settings.
 
     Args:
         role: a role of the environments, or `ENV/ROLE` for one environment of several.
-        system_prompt: put before the conversation.
-        temperature: of sampling; 0 takes the likeliest token.
-        max_tokens: most tokens of one action; None: the run's `sampling.max_tokens`.
-        model: `"policy"` (the weights being trained), `"base"` (the model without its adapter), a word of `legos eval`
+        system_prompt: prepended to the conversation.
+        temperature: sampling temperature; 0 takes the most likely token.
+        max_tokens: maximum tokens per action; None: the run's `sampling.max_tokens`.
+        model: `"policy"` (the weights being trained), `"base"` (the model without its adapter), a name of `legos eval`
             (`"random"`, `"optimal"`, `"scripted:NAME"`, `"runs/x@best"`, an endpoint's URL `"http://host/v1#model"`),
             or a function from a `legos_envs.Decision` to the text of the action, which may be a coroutine function.
-        trainable: off, the role plays but teaches nothing. Only what `"policy"` says is ever trained on.
-        thinking_tokens: most tokens of a thought, of `max_tokens`; None: no limit of its own.
-        learner: which of several learners `"policy"` is; the arena fills it in.
+        trainable: if off, the role plays but is not trained on. Only actions of `"policy"` are ever trained on.
+        thinking_tokens: maximum tokens per thought, within `max_tokens`; None: no separate limit.
+        learner: which of several learners `"policy"` is; set by the arena.
     """
 
     role: str
@@ -53,7 +53,7 @@ class Actor:
             raise ValueError(f"max_tokens of actor {self.role!r} must be at least 1, got {self.max_tokens}")
         if not (isinstance(self.model, str) or callable(self.model)):
             raise TypeError(
-                f"the model of actor {self.role!r} must be a word or a function from Decision to text, "
+                f"the model of actor {self.role!r} must be a name or a function from Decision to text, "
                 f"got {type(self.model).__name__}"
             )
 
@@ -62,7 +62,7 @@ class Actor:
 
     @property
     def player(self) -> str:
-        """How it is called in logs."""
+        """Its name in logs."""
         return self.model if isinstance(self.model, str) else getattr(self.model, "__name__", type(self.model).__name__)
 
     def to_json(self) -> dict[str, Any]:
@@ -74,13 +74,13 @@ class Actor:
         if not isinstance(self.model, str):
             raise TypeError(
                 f"actor {self.role!r} is played by a Python function, which cannot be sent to the generating process; "
-                "set asynchronous.backend = 'thread', or give a word such as 'random'"
+                "set asynchronous.backend = 'thread', or give a name such as 'random'"
             )
         return asdict(self)
 
 
 def lookup(players: Mapping[str, Any], agent: str, role: str, trainable: bool) -> Any:
-    """Who plays an agent: its own entry, its role's, that of untrained seats, everybody's; None when there is none."""
+    """The player of an agent: its own entry, its role's, that of untrained seats, the general one; None if missing."""
     for key in (agent, role) if trainable else (agent, role, UNTRAINED):
         if key in players:
             return players[key]
@@ -88,7 +88,7 @@ def lookup(players: Mapping[str, Any], agent: str, role: str, trainable: bool) -
 
 
 def default_tokens(model: str) -> int:
-    """Most tokens of an action of a model where none are given, in training and evaluation alike."""
+    """A model's default maximum tokens per action, both in training and evaluation."""
     return BUNDLED_TOKENS.get(model, TOKENS)
 
 

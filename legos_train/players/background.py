@@ -1,4 +1,4 @@
-"""Coroutines beside a synchronous loop: a thread with an event loop, and a queue of what came out of it."""
+"""Coroutines alongside a synchronous loop: a thread with an event loop, and a queue of results."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 class Background:
-    """Runs awaitables in one event loop on a thread of its own.
+    """Runs awaitables in one event loop on a separate thread.
 
-    `call` waits for one; `submit` labels one, and `ready` hands out the labels with their results or exceptions.
+    `call` waits for one; `submit` labels one, and `ready` returns the labels with their results or exceptions.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Background:
         self._loop.run_forever()
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """The coroutine's result, or its exception raised here. Interrupted or out of time, it is cancelled."""
+        """The coroutine's result, or its exception raised here. It is cancelled on interruption or timeout."""
         future = self.start(coroutine)
         try:
             return future.result(timeout)
@@ -40,15 +40,15 @@ class Background:
             raise
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Starts a coroutine whose result is for the holder of the future alone."""
+        """Starts a coroutine whose result is available only through the returned future."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def soon(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Calls a function in the loop, after what it was given before."""
+        """Calls a function in the loop, after earlier calls."""
         self._loop.call_soon_threadsafe(function, *arguments)
 
     def submit(self, label: Any, awaitable: Awaitable[Any]) -> Future[Any]:
-        """Starts an awaitable; `ready` will say how it ended. Cancelled ones are never reported."""
+        """Starts an awaitable; `ready` reports its outcome. Cancelled ones are never reported."""
         self.pending += 1
         future = asyncio.run_coroutine_threadsafe(_await(awaitable), self._loop)
         future.add_done_callback(lambda done: self._out.put((label, done)))
@@ -64,7 +64,7 @@ class Background:
         return found
 
     def close(self) -> None:
-        """Cancels what still runs and ends the thread."""
+        """Cancels everything that still runs and ends the thread."""
 
         async def cancel() -> None:
             tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
@@ -80,7 +80,7 @@ class Background:
 
     @staticmethod
     def drained(entries: queue.SimpleQueue[T], timeout: float) -> Iterator[T]:
-        """What a queue holds; waits up to `timeout` seconds for the first entry."""
+        """Drains a queue; waits up to `timeout` seconds for the first entry."""
         with suppress(queue.Empty):
             yield entries.get(timeout=timeout) if timeout else entries.get_nowait()
             while True:
@@ -88,7 +88,7 @@ class Background:
 
     @staticmethod
     def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result, in a notebook too, where an event loop is running already."""
+        """The coroutine's result, also in a notebook, where an event loop is already running."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:

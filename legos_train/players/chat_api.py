@@ -1,4 +1,4 @@
-"""What OpenAI-compatible APIs have in common: where they are, whose key they get, what an answer looks like."""
+"""What OpenAI-compatible APIs have in common: addresses, keys, and the form of answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from inference.client import BadAnswer
 LONG_PROMPT = re.compile(
     r"context[_ -]?(?:length|window|size)|maximum context|the context holds|prompt is too long|exceed_context", re.I
 )
-"""What servers say of a prompt, or a prompt and its answer, that their model has no room for."""
+"""Server messages about a prompt, or a prompt and its answer, that exceeds the model's context."""
 ROOM = (
     re.compile(r"context (?:length|window|size)\D{0,12}?(\d+)", re.I),
     re.compile(
@@ -27,7 +27,7 @@ KEYS = {"api.openai.com": "OPENAI_API_KEY", "openrouter.ai": "OPENROUTER_API_KEY
 
 @dataclass(frozen=True, slots=True)
 class ApiUsage:
-    """What one action took, as the API reports it: tokens, and US dollars where it says (None: it does not)."""
+    """The cost of one action as reported by the API: tokens, and US dollars if given (else None)."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -35,18 +35,18 @@ class ApiUsage:
 
 
 class Reply(str):
-    """The text of an action with how it came about: `usage` (None when not reported) and `finish_reason`."""
+    """The text of an action with its `usage` (None if not reported) and `finish_reason`."""
 
     usage: ApiUsage | None = None
     finish_reason: str | None = None
 
 
 def split(spec: str) -> tuple[str, str]:
-    """URL without a last slash, and model. SecretError when it is malformed."""
+    """URL without a trailing slash, and model. Raises SecretError if malformed."""
     url, mark, model = spec.partition("#")
     example = "http://127.0.0.1:8000/v1#MODEL"
     if has_secret(f"#{model}"):
-        raise SecretError(f"what follows the # of an endpoint is its model, and no key; set {OWN_KEY} instead")
+        raise SecretError(f"the part after the # of an endpoint is its model, not a key; set {OWN_KEY} instead")
     address = Address.parse(url, example, f"the environment variable {key_name(url)}")
     if not mark or not model.strip():
         raise ValueError(f"the endpoint {address} names no model; write it as {example}")
@@ -54,15 +54,15 @@ def split(spec: str) -> tuple[str, str]:
 
 
 def is_endpoint(word: str) -> bool:
-    """Whether a word names an endpoint, or means to."""
+    """Whether a name is an endpoint, or tries to be."""
     return "://" in word
 
 
 def checked_word(word: str) -> str:
-    """A word for a player, as it is.
+    """The name of a player, unchanged.
 
     Raises:
-        SecretError: a user name, a password or a key stands in it, or it is an address that cannot be read.
+        SecretError: it contains a user name, a password or a key, or is a malformed address.
         ValueError: it is the address of an endpoint and names no model.
     """
     if is_endpoint(word):
@@ -73,8 +73,8 @@ def checked_word(word: str) -> str:
 
 
 def too_long(said: str) -> int | None:
-    """The tokens left for an answer where a server refuses a prompt for its length, 0 where it does not tell; None
-    when it refuses it for something else.
+    """The tokens left for an answer if a server refuses a prompt for its length, 0 if it does not say; None if it
+    refuses it for another reason.
     """
     if not LONG_PROMPT.search(said):
         return None
@@ -92,11 +92,11 @@ def key_for(url: str) -> str | None:
     """The key of an endpoint, or None. Those of public services are never sent unencrypted.
 
     Raises:
-        ValueError: it cannot stand in a header, or the URL of a public service is not https.
+        ValueError: it is not valid in a header, or the URL of a public service is not https.
     """
     name = key_name(url)
     if name != OWN_KEY and urlsplit(url).scheme != "https":
-        raise ValueError(f"{url} must begin with https: a key goes there")
+        raise ValueError(f"{url} must start with https, since a key is sent to it")
     key = os.environ.get(name) or None
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise ValueError(f"{name} must be visible ASCII characters without spaces")
@@ -104,9 +104,9 @@ def key_for(url: str) -> str | None:
 
 
 def read_reply(answer: Any) -> Reply:
-    """The reply in an answer of /chat/completions. BadAnswer when it is malformed.
+    """The reply in an answer of /chat/completions. Raises BadAnswer if it is malformed.
 
-    A refusal, a filtered text, or a thought without an answer are the model's own doing: an empty text.
+    A refusal, a filtered text, or a thought without an answer count as the model's own: an empty text.
     """
     choices = answer.get("choices") if isinstance(answer, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
@@ -140,7 +140,7 @@ def _count(value: Any) -> int:
 
 
 def error_text(answer: Any) -> str:
-    """What an error answer says, in OpenAI's form or FastAPI's; "" when it says nothing."""
+    """The message of an error answer in OpenAI's or FastAPI's format; "" if there is none."""
     error = answer.get("error", answer.get("detail")) if isinstance(answer, dict) else None
     text = error.get("message") if isinstance(error, dict) else error
     return text if isinstance(text, str) else ""

@@ -1,7 +1,7 @@
 """A policy behind an OpenAI-compatible API: `http://host:port/v1#model`, OpenRouter, OpenAI and the like.
 
-On httpx2, as `inference.client` is: no SDK, whose own retries would hide from ours what a server asks for, and no MLX.
-Keys come from the environment and go to their own host only; they appear in no error, repr or log.
+Uses httpx2, like `inference.client`: no SDK, whose own retries would hide a server's requests from ours, and no MLX.
+Keys come from the environment and are only sent to their own host; they appear in no error, repr or log.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ UNKNOWN = re.compile(
     r"support|unknown|unrecogni[sz]ed|unexpected|not permitted|not allowed|cannot find field|invalid (?:field|param)",
     re.I,
 )
-"""How servers say that they do not know a field."""
+"""How servers report an unknown field."""
 MAX_ANSWER = 16 << 20
 MAX_SAID = 500
-"""Most characters of an error that are repeated."""
+"""Maximum characters of an error that are repeated."""
 GIVEN_UP = 3
-"""Actions lost in a row, each after all its attempts, until the endpoint is not asked any more."""
+"""Actions lost in a row, each after all attempts, before the endpoint is given up."""
 UNHEARD = 4
-"""Attempts at a server that has never answered: it is more likely not there than busy."""
+"""Attempts at a server that has never answered: it is more likely absent than busy."""
 PATIENT = retry.Retry(attempts=8, first=0.5, most=20.0, budget=240.0)
 
 
@@ -46,19 +46,19 @@ class EndpointPlayer:
 
     Args:
         spec: `URL#MODEL`, such as `http://127.0.0.1:8000/v1#tiny` or `https://openrouter.ai/api/v1#qwen/qwen3-8b`.
-        temperature: of sampling.
-        max_tokens: most tokens of one action.
-        system: put before every conversation.
-        ask: how every message to the model is put: a text with `{observation}` in it; "" as it is.
-        timeout: seconds for one attempt, after which the server has stalled and is asked again.
-        retry: how often and how long to ask again after 408, 409, 425, 429, 5xx, lost connections, stalls and answers
-            that are none. Others (a wrong key, no such model) are final.
-        connections: requests under way at once.
-        body: more fields of every request, such as `{"reasoning_effort": "low"}`; they count more than our own.
+        temperature: sampling temperature.
+        max_tokens: maximum tokens per action.
+        system: prepended to every conversation.
+        ask: a template for every message to the model, with `{observation}` in it; "" for none.
+        timeout: seconds for one attempt, after which the server counts as stalled and is retried.
+        retry: how often and how long to retry after 408, 409, 425, 429, 5xx, lost connections, stalls and answers
+            that are malformed. Other errors (a wrong key, no such model) are final.
+        connections: concurrent requests.
+        body: additional fields of every request, such as `{"reasoning_effort": "low"}`; they override our own.
         transport: of httpx2, instead of the network.
 
     Raises:
-        ValueError: the spec is no URL with a model.
+        ValueError: the spec is not a URL with a model.
     """
 
     def __init__(
@@ -92,15 +92,15 @@ class EndpointPlayer:
         return f"Endpoint({self.url}#{self.model})"
 
     async def __call__(self, decision: Decision) -> Reply:
-        """Raises ServerUnavailable, RequestRefused or BadAnswer when there is no reply."""
+        """Raises ServerUnavailable, RequestRefused or BadAnswer if there is no reply."""
         return await asyncio.wrap_future(self._background.start(self._ask(decision)))
 
     def revive(self) -> None:
-        """Ask again, although the endpoint was given up."""
+        """Tries an endpoint again that was given up."""
         self._lost = 0
 
     def close(self) -> None:
-        """Ends what is under way, the connections and the thread."""
+        """Ends running requests, the connections and the thread."""
         if self._http is not None:
             self._background.call(self._http.aclose())
         self._background.close()
@@ -129,9 +129,9 @@ class EndpointPlayer:
             return reply
 
     async def _repeat(self, messages: list[dict[str, str]], seed: int) -> Reply:
-        """As `Retry.run`, but a stall and a malformed answer are retried, too: actions are small.
+        """Like `Retry.run`, but also retries stalls and malformed answers, since actions are small.
 
-        A prompt that the model has no room for is answered by nothing, as by a model in this process.
+        A prompt that exceeds the context gets an empty answer, as from a local model.
         """
         started, failures, changes, room = time.monotonic(), 0, 0, None
         while True:
@@ -148,7 +148,7 @@ class EndpointPlayer:
                 if error.status not in (400, 422) or changes > 4:
                     raise
                 if sent == (self._options, self._optional) and not self._adapt(error.message):
-                    raise  # else another action has found out in the meantime what this API takes
+                    raise  # else another action has meanwhile found out what this API accepts
                 continue
             except (ServerUnavailable, BadAnswer) as error:
                 failures += 1
@@ -159,7 +159,7 @@ class EndpointPlayer:
             await asyncio.sleep(pause)
 
     def _adapt(self, said: str) -> bool:
-        """Whether a refused request can be put so that this API takes it; they differ in a few names."""
+        """Whether a refused request can be adapted to this API; APIs differ in a few names."""
         if "max_completion_tokens" in said and "max_tokens" in self._options:
             self._options["max_completion_tokens"] = self._options.pop("max_tokens")
             return True
@@ -206,7 +206,7 @@ class EndpointPlayer:
         except (TimeoutError, httpx2.TimeoutException):
             self._fail(ServerUnavailable(f"{self!r} did not answer within {self.timeout:g} seconds", timed_out=True))
         except httpx2.DecodingError:
-            self._fail(BadAnswer(f"{self!r} sent what cannot be decoded"))
+            self._fail(BadAnswer(f"{self!r} sent a body that cannot be decoded"))
         except httpx2.TransportError as error:
             self._fail(ServerUnavailable(self._unreachable(error)))
 
@@ -225,13 +225,13 @@ class EndpointPlayer:
         if status >= 500 or status in LATER:
             wait = retry.retry_after(headers.get("Retry-After"))
             if wait is not None and wait > self.retry.budget:
-                said += f"; it asks for a wait of {wait:.0f} s, longer than retries may take"
+                said += f"; it asks to wait {wait:.0f} s, longer than retries may take"
             elif status == 429:
                 said += "; fewer --connections may help"
             self._fail(ServerUnavailable(f"{self!r}: {said} ({status})", status=status, retry_after=wait))
         if 300 <= status < 400:
             there = self._clean(headers.get("Location", "nowhere")).removesuffix("/chat/completions")
-            said = f"it redirects to {there}, which is not followed; give the address of the API itself"
+            said = f"it redirects to {there}, which Legos does not follow; give the address of the API itself"
         if status in (401, 403) and self._key is None:
             said += f"; no key was sent: set {key_name(self.url)}"
         elif status == 401:
@@ -242,7 +242,7 @@ class EndpointPlayer:
         return str(text) if self._key is None else str(text).replace(self._key, "***")
 
     def _unreachable(self, error: Exception) -> str:
-        there = "" if self._answered else "; does a server run there?"
+        there = "" if self._answered else "; is a server running there?"
         return f"{self!r} cannot be reached ({type(error).__name__}: {self._clean(error)}){there}"
 
     @staticmethod
@@ -251,10 +251,10 @@ class EndpointPlayer:
 
 
 def reach(spec: str, seconds: float = 5.0) -> None:
-    """Connects to where an endpoint is, once, and asks nothing.
+    """Connects to an endpoint once, without a request.
 
     Raises:
-        ServerUnavailable: nobody listens there.
+        ServerUnavailable: nothing listens there.
     """
     url, model = split(spec)
     address = urlsplit(url)
@@ -263,12 +263,12 @@ def reach(spec: str, seconds: float = 5.0) -> None:
         socket.create_connection((address.hostname or "", port), seconds).close()
     except OSError as error:
         raise ServerUnavailable(
-            f"Endpoint({url}#{model}) cannot be reached ({error.strerror or error}); does a server run there?"
+            f"Endpoint({url}#{model}) cannot be reached ({error.strerror or error}); is a server running there?"
         ) from None
 
 
 def overflow() -> Reply:
-    """What a model says for which the prompt is too long."""
+    """The reply to a prompt that is too long for the model."""
     reply = Reply("")
     reply.finish_reason = "overflow"
     return reply

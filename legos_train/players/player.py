@@ -1,4 +1,4 @@
-"""Who sits in a seat: a model behind an engine, or code."""
+"""Players of seats: a model behind an engine, or code."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class ModelPlayer:
             )
 
     def room(self, prompt: Sequence[int]) -> int:
-        """How many tokens an answer may have; less than 1 where the prompt has outgrown the context."""
+        """How many tokens an answer may have; less than 1 if the prompt exceeds the context."""
         return self.max_tokens if self.context is None else min(self.max_tokens, self.context - len(prompt))
 
-    def sampling(self, max_tokens: int, seed: int) -> SamplingParams:
-        """How one action is drawn. Where the context leaves less room, it is the thought that gets shorter."""
+    def sampling(self, max_tokens: int, seed: int | None) -> SamplingParams:
+        """The sampling parameters of one action. If the context leaves less room, the thought gets shorter."""
         budget = NO_LIMIT
         if self.thinking_tokens is not None:
             budget = max(0, self.thinking_tokens - max(0, self.max_tokens - max_tokens))
@@ -63,7 +63,7 @@ class ModelPlayer:
         return common.seeded(seed)
 
     def written(self, prompt: Sequence[int], tokens: Sequence[int], sampling: SamplingParams) -> list[int] | None:
-        """The places in a reply that the limit on thoughts wrote, not the model; None where there are none."""
+        """The positions in a reply written by the thought limit, not the model; None if there are none."""
         markers, budget = self.renderer.thoughts, sampling.thinking_token_budget
         if budget == NO_LIMIT or markers is None:
             return None
@@ -73,7 +73,7 @@ class ModelPlayer:
 
 @lru_cache(256, typed=True)
 def _drawn(max_tokens: int, temperature: float, top_p: float, stop_ids: frozenset[int], budget: int) -> SamplingParams:
-    """What the turns of a seat have in common."""
+    """The sampling parameters shared by the turns of a seat."""
     return SamplingParams(
         max_tokens=max_tokens,
         temperature=temperature,
@@ -87,18 +87,18 @@ Player = ModelPlayer | Policy
 
 
 class Engines(Protocol):
-    """What a model seat needs of an engine: `inference.Engine`, or one behind HTTP (remote.py)."""
+    """The interface of an engine for a model's seat: `inference.Engine`, or one behind HTTP (remote.py)."""
 
     def submit(self, request: Request) -> int:
-        """Queues a request. Raises ContextOverflow when prompt and answer do not fit."""
+        """Queues a request. Raises ContextOverflow if prompt and answer do not fit."""
         ...
 
     def step(self) -> list[Completion]:
-        """What has been completed since."""
+        """The completions since the last call."""
         ...
 
     def abort(self, request_id: int) -> None: ...
 
     def settle(self) -> list[Completion]:
-        """Ends what was aborted, at once."""
+        """Ends aborted requests at once."""
         ...

@@ -17,27 +17,27 @@ from inference import Completion, Fleet, InferenceError, Request, UnknownAdapter
 from legos_train.players.background import Background
 
 WAIT = 0.05  # seconds that a step waits for the first answer
-PATIENCE = 180.0  # seconds that all servers may be away; to load a large model takes one or two minutes
-CLEARING = 5.0  # seconds for taking adapters away, at the beginning and at the end, and for those on their way there
+PATIENCE = 180.0  # seconds that all servers may be away; loading a large model takes one or two minutes
+CLEARING = 5.0  # seconds for removing adapters at the start and the end, and for those in transit
 _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class RemoteEngine:
     """Sends requests to servers and publishes adapters there.
 
-    On the servers an adapter is called after run, adapter, version and weights (`RUN.policy-v3-DIGEST`). So a name
-    stands for the same weights for ever, two runs on one server never share one, and a completion is of exactly the
-    version that it was asked of. Publishing waits for no server: a request brings the adapter to a server without it.
+    On the servers an adapter's name consists of run, adapter, version and weights (`RUN.policy-v3-DIGEST`). So a name
+    always stands for the same weights, two runs on one server never share one, and a completion is from exactly the
+    requested version. Publishing does not wait for servers: a request brings the adapter to a server without it.
 
-    A server that has been away is used again when it has shown that it serves the same model. A run fails when there
+    A server that was away is used again once it is known to serve the same model. A run fails if there
     has been none for `PATIENCE` seconds.
 
     Args:
         urls: such as `("http://127.0.0.1:8000", "vllm://gpu:8000")`.
         key_env: the environment variable with the API key.
-        run: the id of the run. What earlier sessions of it left on the servers is taken away by `start`.
-        follows: another rank takes adapters away, this one does not.
-        shelf: a folder that servers see under the same path, and take adapters from.
+        run: the id of the run. `start` removes what its earlier sessions left on the servers.
+        follows: another rank removes adapters; this one does not.
+        shelf: a folder that servers see under the same path and load adapters from.
         timeout: seconds for one call.
         sessions: see `Fleet`.
     """
@@ -74,20 +74,20 @@ class RemoteEngine:
         self._unsent: list[tuple[int, Request, str | None]] = []
 
     def start(self) -> None:
-        """Waits for the servers, finds out what they are, and takes away what earlier sessions of the run left there.
+        """Waits for the servers, detects their kind, and removes what earlier sessions of the run left there.
 
         Raises:
-            InferenceError: one of them does not answer, or is not a server that can be used.
+            InferenceError: one of them does not answer, or is not a supported server.
         """
         self.background.call(self.fleet.start())
         if not self.follows:
             self._clear()
 
     def submit(self, request: Request) -> int:
-        """Takes a request; `step` sends it off, and hands out its completion under the number returned.
+        """Accepts a request; `step` sends it and returns its completion under the returned number.
 
         Raises:
-            UnknownAdapter: the request names one that is not published here.
+            UnknownAdapter: the request names an adapter that is not published here.
         """
         there = self.name_of(request.adapter)
         self._count += 1
@@ -96,16 +96,16 @@ class RemoteEngine:
         return self._count
 
     def name_of(self, adapter: str | None) -> str | None:
-        """What the servers call an adapter now."""
+        """The servers' current name of an adapter."""
         if adapter is not None and adapter not in self._names:
             raise UnknownAdapter(f"no adapter {adapter!r} is published (published: {', '.join(self._names) or 'none'})")
         return None if adapter is None else self._names[adapter]
 
     def step(self) -> list[Completion]:
-        """Sends off what was submitted, and hands out what has arrived; waits a moment for the first.
+        """Sends submitted requests and returns completions that have arrived; waits a moment for the first.
 
         Raises:
-            InferenceError: a server refused a request, or none answers any more.
+            InferenceError: a server refused a request, or none answers.
         """
         self._send()
         out: list[Completion] = []
@@ -118,7 +118,7 @@ class RemoteEngine:
         return out
 
     def abort(self, request_id: int) -> None:
-        """Forgets a request; a call that nobody waits for any more is broken off."""
+        """Drops a request; a call that is no longer needed is cancelled."""
         if self._adapters.pop(request_id, self) is self:
             return
         self._send()
@@ -131,10 +131,10 @@ class RemoteEngine:
     def publish(
         self, name: str, weights: Mapping[str, Any], *, scale: float, version: int = 0, mode: str = "pin"
     ) -> str:
-        """Plays with these weights from the next request on; returns their digest. Waits for no server.
+        """Uses these weights from the next request on; returns their digest. Does not wait for servers.
 
         Raises:
-            ValueError: another `mode` than "pin": requests end under the name that they began with.
+            ValueError: a `mode` other than "pin": requests keep the name that they started with.
             OSError: the shelf cannot be written.
         """
         if mode != "pin":
@@ -153,7 +153,7 @@ class RemoteEngine:
         self.fleet.use_base(publication)
 
     def unpublish(self, name: str) -> None:
-        """Takes an adapter away from every server, when no request needs it any more."""
+        """Removes an adapter from every server once no request needs it."""
         there = self.name_of(name)
         del self._names[name]
         self._retire(there)
@@ -169,12 +169,12 @@ class RemoteEngine:
             self.background.soon(self.fleet.submit, requests)
 
     def _clear(self) -> None:
-        """Takes the run's adapters away where that is possible now; a full server lets go of the rest by itself."""
+        """Removes the run's adapters where that is possible now; a full server evicts the rest by itself."""
         with suppress(TimeoutError):
             self.background.call(asyncio.wait_for(self.fleet.clear(f"{self.run}."), CLEARING))
 
     def close(self) -> None:
-        """Takes the run's adapters away where that is possible at once, and closes the connections."""
+        """Removes the run's adapters where that is possible at once, and closes the connections."""
         with ExitStack() as stack:  # everything, whatever fails
             stack.callback(self.background.close)
             stack.callback(lambda: self.background.call(self.fleet.close()))

@@ -1,4 +1,4 @@
-"""How answers are asked for: the format of actions, and what is put around every prompt."""
+"""How answers are asked for: the format of actions, and the template of every prompt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REASON = "Please reason step by step, and put your final answer within \\boxed{}
 
 
 class ReplyTemplate(NamedTuple):
-    """`action_format`: the env's argument of that name, "" leaves it; `ask`: how a prompt is put, "" as it is."""
+    """`action_format`: the env's argument of that name, "" keeps it; `ask`: the template of prompts, "" for none."""
 
     action_format: str
     ask: str = ""
@@ -32,13 +32,13 @@ REPLIES = {
 
 
 def read_reply(word: str) -> ReplyTemplate:
-    r"""A row of `REPLIES`, or a text of the user's own.
+    r"""A row of `REPLIES`, or the user's own text.
 
-    A text has `{observation}` where the env's prompt goes, or is put below it. It sets the format to `boxed` if it
-    names `\boxed`, else it leaves the env's.
+    A text has `{observation}` in place of the env's prompt, or is appended to it. It sets the format to `boxed` if it
+    names `\boxed`, else it keeps the env's.
 
     Raises:
-        ConfigError: it is one word that is not a row; the message names the nearest.
+        ConfigError: it is a single word that is not a row; the message names the nearest.
     """
     if word in REPLIES:
         return REPLIES[word]
@@ -46,7 +46,7 @@ def read_reply(word: str) -> ReplyTemplate:
         near = difflib.get_close_matches(word, REPLIES, 1)
         hint = f", did you mean {near[0]!r}?" if near else ""
         raise ConfigError(
-            f"unknown reply template {word!r}{hint} There are {', '.join(REPLIES)}, or a text of your own with "
+            f"unknown reply template {word!r}{hint} Available: {', '.join(REPLIES)}, or your own text with "
             f"{OBSERVATION} in it"
         )
     ask = word if OBSERVATION in word else f"{OBSERVATION}\n{word}"
@@ -57,7 +57,7 @@ def formatted(args: dict[str, object], word: str, what: str) -> dict[str, object
     """The constructor arguments of an env with the action format of a reply template.
 
     Raises:
-        ConfigError: they ask for another format.
+        ConfigError: they set another format.
     """
     wanted = read_reply(word).action_format
     given = args.get("action_format", wanted)

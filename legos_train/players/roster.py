@@ -1,4 +1,4 @@
-"""From an actor to whoever answers in this process: the engine with an adapter, code, another model, an endpoint."""
+"""Turns actors into local players: the engine with an adapter, code, another model, an endpoint."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from legos_train.players.words import Cast
 
 
 class Roster:
-    """Makes players once and keeps them. `engine` serves the policy, its snapshots and the base.
+    """Creates players once and keeps them. `engine` serves the policy, its snapshots and the base.
 
-    `context`: most tokens of a prompt and its action. `policy`: the adapter that the live policy is; None: the base.
+    `context`: maximum tokens of a prompt and its action. `policy`: the live policy's adapter; None: the base.
     """
 
     def __init__(self, engine: Engines, renderer: Renderer, context: int, policy: str | None = POLICY):
@@ -28,7 +28,7 @@ class Roster:
         """The player of an actor in an env; `make_env` is called when code needs to know the game.
 
         Raises:
-            PolicyError: the actor's model is a word that names no policy.
+            PolicyError: the actor's model is a name that matches no policy.
         """
         if callable(actor.model):
             return actor.model
@@ -70,7 +70,7 @@ class Roster:
         return self._cast[key].player(actor.model, system=actor.system_prompt or None)
 
     def drop_caches(self) -> None:
-        """Other models forget what they computed before; `engine` belongs to whoever gave it."""
+        """Drops the caches of other models; `engine` belongs to the caller."""
         for cast in self._cast.values():
             cast.drop_caches()
 

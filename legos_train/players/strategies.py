@@ -1,7 +1,7 @@
 """Strategies in files: a move, or probabilities of moves, for every information set of a game.
 
-`legos exploit` writes the strategy that earns most against a policy; its folder is a policy for every verb of
-`legos` that takes one.
+`legos exploit` writes the strategy that earns most against a policy; its folder is a policy for every `legos`
+verb that takes one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FILE = "strategy.json"
 
 
 def is_strategy(word: str) -> bool:
-    """Whether a word is a folder with a strategy in it."""
+    """Whether a name is a folder with a strategy in it."""
     return "://" not in word and (Path(word) / FILE).is_file()
 
 
@@ -27,10 +27,10 @@ def strategy_text(
     """The content of `strategy.json`.
 
     Args:
-        env: id of the env that it is for.
+        env: id of its env.
         args: its constructor arguments.
         table: probabilities of moves; those left out are 0.
-        about: what it is, for people.
+        about: a readable description.
     """
     rows = [{"player": info.player, "view": info.view, "moves": dict(moves)} for info, moves in table.items()]
     return json.dumps({"env": env, "args": dict(args), "about": about, "infosets": rows}, indent=1) + "\n"
@@ -50,7 +50,7 @@ def read_strategy(folder: str | Path) -> dict[tuple[int, str], dict[str, float]]
             for row in rows
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} holds no strategy ({type(error).__name__}: {error}); write it anew") from None
+        raise ValueError(f"{path} is not a strategy ({type(error).__name__}: {error}); write it again") from None
 
 
 def strategy_table(folder: str | Path, infosets: Sequence[InfoSet]) -> dict[InfoSet, dict[str, float]]:

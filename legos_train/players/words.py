@@ -1,4 +1,4 @@
-"""From a word to whoever answers: `random`, `optimal`, `tiny`, a model, an adapter, a run directory, an endpoint."""
+"""From a name to a player: `random`, `optimal`, `tiny`, a model, an adapter, a run directory, an endpoint."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PUBLISHED = ("last", "average", "best")
 OPTIONS = {
     "temperature", "max_tokens", "renderer", "thinking", "thinking_tokens", "dequantize", "timeout", "connections",
 }  # fmt: skip
-"""Arguments of `Cast` that are options of the command line by the same name."""
+"""Arguments of `Cast` that are command-line options of the same name."""
 CODE_POLICIES = ("random", "optimal", "human", "scripted")
 ACCEPTED = (
     f"random, optimal, human, scripted:NAME, {', '.join(BUNDLED)}, a model directory or hub name (with +ADAPTER if "
@@ -45,27 +45,27 @@ WORDS = """Policies:
   human                            you, in the terminal
   tiny, small, DIRECTORY, ORG/NAME a model, +ADAPTER with LoRA weights; or an adapter directory alone
   runs/x, runs/x@best              a run's published weights, its best; @last, @average, @step_40
-  runs/x/exploiter                 a strategy that `legos exploit` has saved
+  runs/x/exploiter                 a strategy that `legos exploit` saved
   http://HOST:PORT/v1#MODEL        a server with OpenAI's API; its key is read from LEGOS_API_KEY
                                    (OPENAI_API_KEY, OPENROUTER_API_KEY for those services)"""
 
 
 class Cast:
-    """Makes players and keeps one engine per base model, so that two adapters share it.
+    """Creates players and keeps one engine per base model, so that adapters share it.
 
     Args:
-        env: whose game policies of code know, unless `player` is told another.
-        temperature: of models and endpoints, unless `player` is told another.
-        max_tokens: most tokens of one action; by default 12 of the bundled model, 1024 of others.
+        env: the env whose game code policies play, unless `player` is given another.
+        temperature: of models and endpoints, unless `player` is given another.
+        max_tokens: maximum tokens per action; by default 12 for the bundled model, 1024 for others.
         renderer: how conversations become tokens; `auto` takes the model's chat template.
-        system: put before every conversation of models and endpoints.
-        thinking: `on`, `off`, or `auto` for what the chat template does by itself, of models and endpoints.
-        thinking_tokens: most tokens of a thought, of `max_tokens`; None: no limit of its own.
+        system: prepended to every conversation of models and endpoints.
+        thinking: `on`, `off`, or `auto` for the chat template's default, for models and endpoints.
+        thinking_tokens: maximum tokens per thought, within `max_tokens`; None: no separate limit.
         dequantize: as for `inference.load`.
-        ask: how every prompt is put to models and endpoints, see `replies`; "" as it is.
+        ask: template of prompts to models and endpoints, see `replies`; "" for none.
         timeout: seconds for one attempt at an endpoint.
-        connections: requests under way at one endpoint.
-        body: more fields of the requests to endpoints.
+        connections: concurrent requests to one endpoint.
+        body: additional fields of requests to endpoints.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Cast:
         body: Mapping[str, Any] | None = None,
     ):
         if given := [name for name in body or () if SECRET_NAME.fullmatch(name)]:
-            raise PolicyError(f"the field {given[0]!r} would be kept with the results: a key goes into {KEY_PLACE}")
+            raise PolicyError(f"the field {given[0]!r} would be stored with the results: a key belongs in {KEY_PLACE}")
         self.env = env
         self.temperature, self.max_tokens, self.renderer, self.system = temperature, max_tokens, renderer, system
         self.thinking, self.thinking_tokens, self.ask = thinking, thinking_tokens, ask
@@ -97,7 +97,7 @@ class Cast:
 
     @classmethod
     def from_options(cls, options: argparse.Namespace, env: AECEnv | None = None, **others: Any) -> Cast:
-        """As a command line says: every argument that is among its options, `--reply` as `ask`, and `others`."""
+        """A cast from command-line options: every argument among them, `--reply` as `ask`, and `others`."""
         named = {name: value for name, value in vars(options).items() if name in OPTIONS}
         ask = {"ask": read_reply(options.reply).ask} if hasattr(options, "reply") else {}
         return cls(env, **(named | ask | others))
@@ -105,18 +105,18 @@ class Cast:
     def player(
         self, spec: str, env: AECEnv | None = None, *, temperature: float | None = None, system: str | None = None
     ) -> Policy | ModelPlayer:
-        """The player called `spec`.
+        """The player named `spec`.
 
         Args:
             env: the env that the policy will play, instead of the cast's.
             temperature: of models and endpoints, instead of the cast's.
-            system: the same of the system prompt.
+            system: the system prompt, instead of the cast's.
             spec: `random`, `optimal`, `scripted:NAME`, `human`; `tiny`, a model directory or hub name, each with
                 `+ADAPTER` if wanted; an adapter directory; a run directory (`runs/x`), or `runs/x@last`, `@best`,
                 `@step_40`; a strategy directory; an endpoint with OpenAI's API, `http://host:port/v1#model`.
 
         Raises:
-            PolicyError: there is no such policy, or it does not fit the env.
+            PolicyError: no such policy exists, or it does not fit the env.
         """
         _check(spec)
         if is_code(spec):
@@ -136,10 +136,10 @@ class Cast:
         return found if temperature is None else replace(found, temperature=temperature)
 
     def identity(self, spec: str, temperature: float | None = None) -> dict[str, Any]:
-        """What besides its name decides what a policy plays, as JSON values: two evaluations are the same with it.
+        """What, besides its name, determines a policy's play, as JSON values: equal for equal evaluations.
 
         Raises:
-            PolicyError: there is no such policy.
+            PolicyError: no such policy exists.
         """
         _check(spec)
         if is_code(spec):
@@ -154,14 +154,14 @@ class Cast:
             return {**sampling, "body": self.body} if self.body else sampling
         base, adapter = locate(spec)
         own = {"renderer": self.renderer, "adapter": None if adapter is None else fingerprint(adapter)}
-        if (Path(base) / "config.json").exists():  # what is bundled and what the hub has keeps its name
+        if (Path(base) / "config.json").exists():  # bundled models and those on the hub keep their names
             from inference import base_digest
 
             own["weights"] = base_digest(Path(base))[:12]
         return {**sampling, **own}
 
     def _thinking_body(self) -> dict[str, Any]:
-        """The thinking switch and its limit as fields of a request, by the names that vLLM gave them."""
+        """The thinking switch and its limit as fields of a request, with vLLM's names."""
         body: dict[str, Any] = {}
         if self.thinking != "auto":
             body["chat_template_kwargs"] = {"enable_thinking": THINKING[self.thinking]}
@@ -219,10 +219,10 @@ class Cast:
         )
 
     def reach(self, specs: Iterable[str]) -> None:
-        """Makes sure that something listens where endpoints among the words are, before games are begun.
+        """Checks that the endpoints among the names are reachable, before games start.
 
         Raises:
-            ServerUnavailable: nothing does; the message names the endpoint.
+            ServerUnavailable: one is not; the message names the endpoint.
         """
         from legos_train.players.endpoint import reach
 
@@ -230,12 +230,12 @@ class Cast:
             reach(spec)
 
     def revive(self) -> None:
-        """Endpoints that were given up are asked again."""
+        """Tries endpoints again that were given up."""
         for endpoint in self._endpoints.values():
             endpoint.revive()
 
     def drop_caches(self) -> None:
-        """Models forget what they computed before."""
+        """Drops the models' caches."""
         for engine, _ in self._engines.values():
             engine.drop_caches()
 
@@ -255,7 +255,7 @@ def _check(spec: str) -> None:
 
 
 def is_code(spec: str) -> bool:
-    """Whether a word names a policy without a model."""
+    """Whether a name is a policy without a model."""
     return spec.partition(":")[0] in CODE_POLICIES and (":" in spec) == spec.startswith("scripted:")
 
 
@@ -273,10 +273,10 @@ def saved_strategy(spec: str, env: Any) -> policies.TabularPolicy:
 
 
 def locate(spec: str) -> tuple[str, Path | None]:
-    """The base model, and the adapter or checkpoint directory (or None), that a word means; see `read_weights`.
+    """The base model, and the adapter or checkpoint directory (or None), for a name; see `read_weights`.
 
     Raises:
-        PolicyError: it means neither.
+        PolicyError: it is neither.
     """
     base, plus, adapter = spec.partition("+")
     if plus:
@@ -294,13 +294,13 @@ def locate(spec: str) -> tuple[str, Path | None]:
         config = json.loads((path / "adapter_config.json").read_text())
         found = config.get("legos", {}).get("base_model") or config.get("model")
         if not found:
-            raise PolicyError(f"the adapter {spec!r} does not say what model it is for; write MODEL+{spec}")
+            raise PolicyError(f"the adapter {spec!r} does not say which model it is for; write MODEL+{spec}")
         return found, path
     if "/" in spec and not path.exists() and (runs := sorted(path.parent.glob("*/config.toml"))):
         names = ", ".join(str(found.parent) for found in runs[:8])
-        raise PolicyError(f"no run {spec!r}; beside it there are: {names}")
+        raise PolicyError(f"no run {spec!r}; that folder has: {names}")
     if spec.startswith("runs/") and not path.exists():
-        raise PolicyError(f"no run {spec!r}: there is no such directory; `legos train --run-dir {spec}` makes one")
+        raise PolicyError(f"no run {spec!r}: there is no such directory; `legos train --run-dir {spec}` creates one")
     if (
         spec in BUNDLED
         or (path / "config.json").exists()
@@ -313,7 +313,7 @@ def locate(spec: str) -> tuple[str, Path | None]:
 
 
 def run_settings(run: Path) -> dict[str, Any]:
-    """The settings of a run directory as its `config.toml` has them.
+    """The settings of a run directory from its `config.toml`.
 
     Raises:
         PolicyError: the file cannot be read.
@@ -328,7 +328,7 @@ def read_weights(where: Path) -> tuple[dict[str, Any], float, int]:
     """LoRA weights by mlx-lm's names, their scale and their version, from an adapter or a checkpoint directory.
 
     Raises:
-        AdapterError, Damaged: what is there is not whole.
+        AdapterError, CorruptCheckpoint: the files are incomplete.
     """
     if (where / "adapter_config.json").exists():
         from inference import read_adapter
@@ -342,7 +342,7 @@ def read_weights(where: Path) -> tuple[dict[str, Any], float, int]:
 
 
 def fingerprint(where: Path) -> str:
-    """Tells the weights in an adapter or a checkpoint directory from others: the start of their SHA-256."""
+    """Identifies the weights in an adapter or a checkpoint directory: the start of their SHA-256."""
     file = where / ("adapters.safetensors" if (where / "adapter_config.json").exists() else "adapter.safetensors")
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
@@ -362,14 +362,14 @@ def _adapter(path: Path) -> Path:
 
 
 def _of_run(run: Path, which: str) -> Path:
-    """Where a run keeps the weights called `which`: the published ones (""), `last`, `step_40`, ..."""
+    """The path of a run's weights named `which`: the published ones (""), `last`, `step_40`, ..."""
     path = run / (which or "adapter")
     if which.startswith("step_"):
         path = run / "checkpoints" / which
         if several := sorted(path.glob("adapter.*.safetensors")):
             name = several[0].name.split(".")[1]
             raise PolicyError(
-                f"{run}@{which} holds several learners; those of the end, and the best, are policies: {run}/last/{name}"
+                f"{run}@{which} holds several learners; the last and the best are policies: {run}/last/{name}"
             )
         if (path / "adapter.safetensors").exists():
             return path
@@ -381,4 +381,4 @@ def _of_run(run: Path, which: str) -> Path:
     missing = "that checkpoint is not kept" if which.startswith("step_") else f"there are no weights {path.name!r}"
     have = ", ".join(f"{run}@{name}" for name in there) or "none (see checkpoint.keep)"
     go_on = "" if (run / "adapter").exists() else f"; `legos train --resume --run-dir {run}` finishes the run"
-    raise PolicyError(f"{run}{'@' * bool(which)}{which}: {missing}; there are {have}{go_on}")
+    raise PolicyError(f"{run}{'@' * bool(which)}{which}: {missing}; available: {have}{go_on}")

@@ -1,4 +1,4 @@
-"""Episodes played side by side, with the tokens they were sampled as."""
+"""Episodes played concurrently, with their sampled tokens."""
 
 import lazy_loader
 

@@ -1,6 +1,6 @@
-"""Filters: which episodes are played again, and which are trained on. Pure functions of finished episodes.
+"""Filters: which episodes to replay, and which to train on. Pure functions of finished episodes.
 
-A draw is told by returns, never by advantages: once a baseline has moved away from 0, a drawn game has an advantage.
+Draws are detected by returns, never by advantages: once a baseline has moved from 0, a drawn game has an advantage.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from legos_train.rollout.jobs import NOT_FINITE, TAKEN_BACK, UNSCORED
 
 R = TypeVar("R")
 VOID = (NOT_FINITE, TAKEN_BACK, UNSCORED)
-"""Reasons why what a trajectory was paid means nothing."""
+"""Reasons why a trajectory's return is meaningless."""
 
 
 def competing(episode: Episode) -> list[Trajectory]:
-    """The trajectories that were in the running: trained ones, those of league opponents (`info["member"]`) and those
-    that a filter has taken out (`info["left_out"]`). Not judges.
+    """The competing trajectories: trained ones, those of league opponents (`info["member"]`) and those
+    that a filter has removed (`info["left_out"]`). Not judges.
     """
     every = episode.trajectories.values()
     return [t for t in every if t.trainable or "member" in t.info or "left_out" in t.info]
 
 
 def is_learners(trajectory: Trajectory) -> bool:
-    """Whether the learner played it in a seat that is trained: also where the episode was void or a filter left it out.
+    """Whether the learner played it in a trained seat, even if the episode was void or a filter removed it.
     Not a judge's, not an opponent's.
     """
     void = trajectory.info.get("untrained") in (UNSCORED, TAKEN_BACK)
@@ -55,7 +55,7 @@ def keep_draws(episodes: Sequence[Episode], share: float, rng: np.random.Generat
     Args:
         episodes: of one step.
         rng: chooses among the drawn ones.
-        share: of the drawn episodes, how many are left out (`filter.draws`), in [0, 1]. Right on average where the
+        share: share of the drawn episodes to drop (`filter.draws`), in [0, 1]. Correct on average if the
             number is not whole.
 
     Raises:
@@ -70,27 +70,27 @@ def keep_draws(episodes: Sequence[Episode], share: float, rng: np.random.Generat
 
 
 def keep_best(episodes: Sequence[Episode], rule: str) -> int:
-    r"""What is trained on: all trajectories, those of winners, or those with a return above 0.
+    r"""Selects what to train on: all trajectories, those of winners, or those with a return above 0.
 
-    The others are taken out of training, after credit was assigned: baselines and group means see the losers too.
-    League opponents count when the best is looked for.
+    The others are removed from training after credit assignment: baselines and group means see the losers too.
+    League opponents count in finding the best.
 
     When: with the loss `sft`, to imitate what went well (training on survivors); or to learn from wins alone.
 
-    When not: losses should teach something. An action that led to one is not made less likely.
+    When not: losses should teach something: an action that led to one is not made less likely.
 
     Source: rejection sampling, as in STaR, arXiv 2203.14465.
 
     Args:
         episodes: of one step; trajectories in them are marked.
-        rule: `all` takes out none; `winners` those without the best return of their episode, and all where nobody was
+        rule: `all` removes none; `winners` those without the best return of their episode, and all if none was
             better than another; `positive` those with a return of 0 or less.
 
     Returns:
-        How many were taken out: they have `trainable = False` and `info["left_out"]`.
+        How many were removed: they have `trainable = False` and `info["left_out"]`.
 
     Raises:
-        ValueError: there is no such rule.
+        ValueError: the rule is unknown.
     """
     if rule not in ("all", "winners", "positive"):
         raise ValueError(f"filter.keep must be all, winners or positive; got {rule!r}")
@@ -108,10 +108,10 @@ def keep_best(episodes: Sequence[Episode], rule: str) -> int:
 
 
 def drawn_again(requests: Sequence[R], episodes: Sequence[Episode], attempt: int) -> dict[int, R]:
-    """What to play again: index -> the request on another seed, a function of its seed and the attempt alone.
+    """What to play again: index -> the request on another seed, a function only of its seed and the attempt.
 
-    Episodes of one group share a seed and are compared with each other: the group is played again as a whole, and only
-    when all of it was drawn, since a group with one decided game has something to teach.
+    Episodes of one group share a seed and are compared with each other: the group is replayed as a whole, and only
+    if all of it was drawn, since a group with one decided game is informative.
 
     Args:
         episodes: one for each request.
@@ -140,7 +140,7 @@ def retry(
     """Plays all requests, then the drawn ones again on fresh seeds, up to `retries` times (`filter.draw_retries`).
 
     Returns:
-        One episode per request, in their order, the last one played of each; and how many were played again in all.
+        One episode per request, in their order, the last one played of each; and the total number played again.
     """
     episodes, count = list(play(requests)), 0
     for attempt in range(1, retries + 1):

@@ -1,6 +1,6 @@
-"""Where episodes come from: jobs in, finished episodes out, new weights in between.
+"""Generators of episodes: jobs in, finished episodes out, new weights in between.
 
-`LocalGenerator` plays in this process, on an engine of its own or on servers; `worker.py` puts one into a second
+`LocalGenerator` plays in this process, on its own engine or on servers; `worker.py` puts one into a second
 process and `overlap.py` into a thread.
 """
 
@@ -30,7 +30,7 @@ class WeightReceiver(Protocol):
     """Receives new weights: whatever plays, here or elsewhere."""
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
-        """New weights under an adapter's name, for every request from now on."""
+        """Publishes new weights under an adapter's name, for all later requests."""
         ...
 
     def unpublish(self, name: str) -> None: ...
@@ -44,7 +44,7 @@ class Generator(WeightReceiver, Protocol):
     """Plays jobs, and waits for their episodes."""
 
     def run(self, jobs: Sequence[Job]) -> list[Episode]:
-        """The episodes, in the order of the jobs, with what must not be trained on marked so."""
+        """The episodes, in the order of the jobs, with untrainable parts marked."""
         ...
 
 
@@ -54,12 +54,12 @@ class LocalGenerator:
     Args:
         engine: the engine of the policy; a `RemoteEngine` plays on servers instead.
         renderer: how conversations become tokens.
-        envs: label -> what makes the env (called with a job's args).
+        envs: label -> factory of the env (called with a job's args).
         scale: LoRA scale of published weights.
-        context: most tokens of a prompt and its action.
-        mode: what becomes of running requests at a publish, see `Engine.publish`.
-        policy: the adapter that the live policy is; None: the base model plays it.
-        check: called between engine steps; what it raises ends the batch.
+        context: maximum tokens of a prompt and its action.
+        mode: what happens to running requests on a publish, see `Engine.publish`.
+        policy: the live policy's adapter; None: the base model.
+        check: called between engine steps; an exception in it ends the batch.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class LocalGenerator:
         return [episodes[index] for index in range(len(jobs))]
 
     def stream(self, jobs: Sequence[Job], out: dict[int, Episode]) -> Steps[None]:
-        """As `run`, giving control back after every engine step; `out` fills with episodes by place."""
+        """Like `run`, yielding after every engine step; `out` fills with episodes by index."""
 
         def done(index: int, episode: Episode, declared: Mapping[str, bool]) -> None:
             mark(episode, jobs[index], declared)
@@ -102,7 +102,7 @@ class LocalGenerator:
         return self.rollouts.stream(self._seated(jobs), done)
 
     def _seated(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs with the players that their actors stand for; jobs of the same actors share them."""
+        """The jobs with actors replaced by players; jobs with the same actors share them."""
         seated: dict[tuple[str, int], Mapping[str, Any]] = {}
         out = []
         for job in jobs:
@@ -132,7 +132,7 @@ class LocalGenerator:
 
 
 def env_maker(env_id: str, args: Mapping[str, Any]) -> MakeEnv:
-    """Makes a registered env; a job's own args come on top of those given here."""
+    """Makes a registered env; a job's own args override those given here."""
 
     def make(**more: Any) -> AECEnv:
         return legos_envs.make(env_id, **{**args, **more})

@@ -1,4 +1,4 @@
-"""An episode to play, and what its record says about who played it."""
+"""An episode to play, and notes in its record on who played it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ UNSCORED = "unscored"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One episode to play, with nothing left open.
+    """One fully specified episode to play.
 
     Attributes:
         env: the env's name in the arena, or an id.
         seed: of the episode.
-        players: who plays: by agent, else role, else `"*untrained"` for seats that the env does not train, else `"*"`.
-            Actors in training; a generator seats the players that they stand for.
+        players: by agent, else role, else `"*untrained"` for seats that the env does not train, else `"*"`.
+            Actors in training; a generator replaces them by players.
         args: constructor arguments.
         options: passed to `reset`.
         group: episodes of one group are compared with one another.
-        salt: tells episodes of one seed apart.
-        train_roles: the roles that are trained on; None: every role.
+        salt: distinguishes episodes of one seed.
+        train_roles: the trained roles; None: every role.
         title: the `env_id` of the record; None: the env's own.
-        begin: answers that are given before anybody is asked: agents and their turns, in order, of an episode of the
+        begin: answers given before any player is asked: agents and their turns, in order, of an episode with the
             same seed and options.
     """
 
@@ -46,7 +46,7 @@ class Job:
     begin: tuple[tuple[str, Turn], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """For another process, which can begin no episode in the middle."""
+        """JSON values for another process, which cannot start an episode in the middle."""
         assert not self.begin, "a job with `begin` is played in this process"
         return {
             "env": self.env,
@@ -67,19 +67,19 @@ class Job:
 
 
 def mark(episode: Episode, job: Job, declared: Mapping[str, bool]) -> None:
-    """Notes who played each seat and takes out of training what must not be trained on.
+    """Notes who played each seat and excludes from training what must not be trained on.
 
-    A seat is trained when the env declares it trainable, the live policy played it, its actor is trainable, its role is
-    asked for and the episode was scored. The reason why not stands in `trajectory.info["untrained"]`.
+    A seat is trained if the env declares it trainable, the live policy played it, its actor is trainable, its role is
+    selected and the episode was scored. Otherwise the reason is in `trajectory.info["untrained"]`.
 
     Args:
-        episode: as it was played.
-        job: who played it.
+        episode: the played episode.
+        job: its job.
         declared: agent -> whether the env declared its seat trainable at the start.
     """
     finite = all(math.isfinite(trajectory.total) for trajectory in episode.trajectories.values())
     for trajectory in episode.trajectories.values():
-        if not finite:  # one bad reward makes the whole episode worthless, and must not reach a mean or a store
+        if not finite:  # one bad reward makes the whole episode useless; it must not reach a mean or a store
             trajectory.carry = 0.0
             for turn in trajectory.turns:
                 turn.reward = 0.0
@@ -94,7 +94,7 @@ def mark(episode: Episode, job: Job, declared: Mapping[str, bool]) -> None:
             reason = TAKEN_BACK
         elif not finite:
             reason = NOT_FINITE
-        elif episode.outcome == "unscored":  # a judge that failed is not a reward
+        elif episode.outcome == "unscored":  # a failed judge is not a reward
             reason = UNSCORED
         elif actor.model != actors.POLICY:
             reason = f"played by {actor.player}"
@@ -108,6 +108,6 @@ def mark(episode: Episode, job: Job, declared: Mapping[str, bool]) -> None:
 
 
 def leave_out(trajectory: Trajectory, reason: str) -> None:
-    """Takes a trajectory out of training; metrics, the log and the viewer show the reason."""
+    """Excludes a trajectory from training; metrics, the log and the viewer show the reason."""
     trajectory.trainable = False
     trajectory.info["untrained"] = reason

@@ -1,8 +1,9 @@
-"""Rollouts: hundreds of episodes at once, every model action with the tokens it was sampled as.
+"""Rollouts: hundreds of concurrent episodes, every model action with its sampled tokens.
 
-One loop and no clock: hand out decisions, step the engine, take answers. So in synchronous mode a batch of episodes is
-a function of the seeds and the weights alone, but for what takes long: policies that are coroutine functions
-(endpoints) and slow steps (`slow_steps.py`) run beside the loop, and a formula that math-verify is late on is wrong.
+One loop and no clock: hand out decisions, step the engine, collect answers. So in synchronous mode a batch of episodes
+is a function of the seeds and the weights alone, except for slow operations: policies that are coroutine functions
+(endpoints) and slow steps (`slow_steps.py`) run alongside the loop, and a formula on which math-verify times out counts
+as wrong.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pettingzoo import AECEnv
 
 from inference import Completion, ContextOverflow, Request, SamplingParams, UnknownRequest
 from legos_envs import Decision, Episode, Runner
+from legos_envs.records import Turn
 from legos_train.players import Background, Engines, ModelPlayer, Player, actors
 from legos_train.rollout.jobs import Job
 from legos_train.rollout.slow_steps import SlowSteps, may_take_long
@@ -28,7 +30,7 @@ if TYPE_CHECKING:  # policies of code and endpoints need no tokenizer
 
 @dataclass(slots=True)
 class LiveEpisode:
-    """An episode being played: its runner, the conversations of its model seats, which seats the env trains."""
+    """An episode being played: its runner, the conversations of its model seats, and the seats that the env trains."""
 
     index: int
     job: Job
@@ -36,12 +38,37 @@ class LiveEpisode:
     declared: dict[str, bool]
     slow: bool
     conversations: dict[str, Conversation] = field(default_factory=dict)
+    begun: dict[str, Exchange] = field(default_factory=dict)
+    """By agent: its last prompt and reply, where that prompt was a single message; see `_prompt`."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A single message, the prompt made of it, and what the model has said to that (None: nothing yet)."""
+
+    messages: tuple[dict[str, str], ...]
+    prompt: tuple[int, ...]
+    reply: Sequence[int] | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Question:
+    """What requests for the same observation of the same player have in common.
+
+    `messages` and `player` are held so that no other object gets their ids.
+    """
+
+    messages: tuple[dict[str, str], ...]
+    player: ModelPlayer
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
 
 
 TOKENS = ("prompt_tokens", "action_tokens", "logprobs", "policy_version", "finish_reason", "token_versions", "written")
-"""The fields of a turn that say which tokens were read and written."""
+"""The fields of a turn with the tokens read and written."""
+MAX_QUESTIONS = 4096
 Flight = tuple[LiveEpisode, Decision, ModelPlayer, tuple[int, ...], SamplingParams]
-"""What is being answered: by whom, to which prompt, drawn how."""
+"""A pending answer: its episode, decision, player, prompt and sampling."""
 Done = Callable[[int, Episode, Mapping[str, bool]], None]
 Failed = Callable[[int, BaseException], None]
 
@@ -50,8 +77,8 @@ class Rollouts:
     """Plays batches of episodes.
 
     Args:
-        make_env: makes an env of the given name and arguments; envs are kept and used again.
-        concurrency: most episodes being played at a time.
+        make_env: creates an env of the given name and arguments; envs are kept and reused.
+        concurrency: maximum number of concurrent episodes.
     """
 
     def __init__(self, make_env: Callable[..., AECEnv], concurrency: int = 1024):
@@ -60,13 +87,15 @@ class Rollouts:
         self._background: Background | None = None
         self._slow: SlowSteps | None = None
         self._reported = 0
+        self._questions: dict[tuple[int, int], Question] = {}
+        """By the ids of observation and player. Envs of small games show all who come to a position the same object."""
 
     def run(self, jobs: Sequence[Job], on_done: Callable[[int], None] | None = None) -> list[Episode]:
         """Plays all jobs; the episodes come back in their order.
 
         Args:
-            jobs: with players in place of actors.
-            on_done: called with the number of finished episodes whenever it has grown.
+            jobs: jobs with players in place of actors.
+            on_done: called with the number of finished episodes whenever it grows.
         """
         episodes: dict[int, Episode] = {}
 
@@ -84,19 +113,20 @@ class Rollouts:
         return grown
 
     def stream(self, jobs: Sequence[Job], done: Done, failed: Failed | None = None) -> Generator[None]:
-        """Plays all jobs, giving control back after every engine step (an engine may be published to there).
+        """Plays all jobs, yielding after every engine step (weights may be published then).
 
         Args:
-            jobs: with players in place of actors.
+            jobs: jobs with players in place of actors.
             done: called with index, episode and agent -> declared trainable, as episodes end.
-            failed: called with index and error when a policy or an engine failed on an episode, which is then given up;
+            failed: called with index and error if a policy or an engine failed on an episode, which is then abandoned;
                 without it the error is raised.
         """
         flying: dict[tuple[int, int], Flight] = {}
         engines: dict[int, Engines] = {}
         queue = list(enumerate(jobs))[::-1]
-        ready: dict[int, LiveEpisode] = {}  # by index: two answers of one episode may come in one step
+        ready: dict[int, LiveEpisode] = {}  # by index: two answers of one episode may arrive in one step
         live: dict[int, LiveEpisode] = {}
+        self._questions.clear()  # a player may have changed
 
         def give_up(game: LiveEpisode, error: Exception) -> None:
             if failed is None:
@@ -115,7 +145,7 @@ class Rollouts:
                     index, job = queue.pop()
                     ready[index] = live[index] = self._begin(index, job)
                 for game in list(ready.values()):
-                    if game.index not in live or self._busy(game):  # what a thread steps is ready when that has ended
+                    if game.index not in live or self._busy(game):  # a thread may still be stepping it
                         continue
                     try:
                         if not game.runner.done:
@@ -129,7 +159,7 @@ class Rollouts:
                         done(game.index, game.runner.episode, game.declared)
                 ready = {}
                 waiting = self._background.pending if self._background else 0
-                for name in dict.fromkeys(key[0] for key in flying):  # in the order of submission, not of addresses
+                for name in _waited_for(flying, engines):
                     for completion in engines[name].step():
                         flight = flying.pop((name, completion.request_id), None)
                         if flight is not None and not flight[0].runner.done:  # else: its episode hit the turn limit
@@ -152,7 +182,7 @@ class Rollouts:
                             give_up(game, said)
                         else:
                             try:
-                                if self._step(game, decision, said):
+                                if self._step(game, decision, _turn(decision, said)):
                                     ready[game.index] = game
                             except Exception as error:
                                 give_up(game, error)
@@ -167,7 +197,7 @@ class Rollouts:
                         else:
                             ready[game.index] = game
                 yield
-        finally:  # of episodes that ended at the turn limit, or of a batch that somebody stopped
+        finally:  # for episodes that ended at the turn limit, or a batch that was stopped
             for name, number in flying:
                 with contextlib.suppress(UnknownRequest):  # it ended in the very step that was interrupted
                     engines[name].abort(number)
@@ -175,7 +205,7 @@ class Rollouts:
                 engine.settle()
 
     def close(self) -> None:
-        """Ends the thread of coroutine policies, if there was any."""
+        """Ends the thread of coroutine policies, if any."""
         if self._background is not None:
             self._background.close()
             self._background = None
@@ -195,12 +225,12 @@ class Rollouts:
         return game
 
     def _advance(self, game: LiveEpisode, engines: dict[int, Engines], flying: dict[tuple[int, int], Flight]) -> None:
-        """Answers every scripted seat that can act and submits every model seat, which then is `flying`."""
+        """Answers every scripted seat that can act and submits every model seat, which is then `flying`."""
         moved = True
         while moved and not self._busy(game):
             moved = False
             for decision in game.runner.pending():
-                if game.runner.done:  # an answer just given reached the turn limit
+                if game.runner.done:  # the last answer reached the turn limit
                     break
                 player = _player(game, decision)
                 if not isinstance(player, ModelPlayer):
@@ -213,18 +243,37 @@ class Rollouts:
                         raise TypeError(
                             f"the policy of {decision.agent!r} must return a str, got {type(said).__name__}"
                         )
-                    moved = self._step(game, decision, said)
+                    moved = self._step(game, decision, _turn(decision, said))
                     continue
-                prompt = _conversation(game, decision, player).prompt(decision.messages)
-                sampling = player.sampling(player.room(prompt), decision.seed)
+                prompt, sampling = self._asked(game, decision, player)
                 session = f"{game.job.seed}.{game.index}.{decision.agent}"
                 key = self._submit(player, Request(prompt, sampling, player.adapter, session=session))
-                if key is None:  # an overflow is this seat's invalid move, not the end of everybody's episode
-                    nothing = {"prompt_tokens": prompt, "action_tokens": (), "logprobs": ()}
-                    moved = self._step(game, decision, "", **nothing, finish_reason="overflow")
+                if key is None:  # an overflow is this seat's invalid move, and does not end the batch
+                    turn = _turn(decision, "", prompt_tokens=prompt, action_tokens=(), logprobs=())
+                    turn.finish_reason = "overflow"
+                    moved = self._step(game, decision, turn)
                     continue
                 engines[id(player.engine)] = player.engine
                 flying[key] = (game, decision, player, prompt, sampling)
+
+    def _asked(
+        self, game: LiveEpisode, decision: Decision, player: ModelPlayer
+    ) -> tuple[tuple[int, ...], SamplingParams]:
+        """What a player reads, and how its answer is drawn."""
+        messages, agent = decision.messages, decision.agent
+        if len(messages) > 1 or agent in game.conversations:
+            prompt = _conversation(game, decision, player).prompt(messages)
+            return prompt, player.sampling(player.room(prompt), decision.seed)
+        key = id(messages), id(player)
+        known = self._questions.get(key)
+        if known is None:
+            prompt = player.renderer.start(messages, player.system)
+            known = Question(messages, player, prompt, player.sampling(player.room(prompt), None))
+            if len(self._questions) >= MAX_QUESTIONS:
+                self._questions.clear()
+            self._questions[key] = known
+        game.begun[agent] = Exchange(messages, known.prompt)
+        return known.prompt, known.sampling.seeded(decision.seed)
 
     @staticmethod
     def _submit(player: ModelPlayer, request: Request) -> tuple[int, int] | None:
@@ -237,16 +286,16 @@ class Rollouts:
             return None
         return id(player.engine), number
 
-    def _step(self, game: LiveEpisode, decision: Decision, text: str, **tokens: Any) -> bool:
-        """Steps a game with an answer; False where that goes on in a thread."""
+    def _step(self, game: LiveEpisode, decision: Decision, turn: Turn) -> bool:
+        """Steps a game with an answer; False if that continues in a thread."""
         if game.slow:
             self._slow = self._slow or SlowSteps()
-            return self._slow.take(game, partial(_settle, game, decision, text, tokens))
-        _settle(game, decision, text, tokens)
+            return self._slow.take(game, partial(_settle, game, decision, turn))
+        _settle(game, decision, turn)
         return True
 
     def _busy(self, game: LiveEpisode) -> bool:
-        """Whether a step of a game goes on in a thread."""
+        """Whether a step of a game is running in a thread."""
         return self._slow is not None and self._slow.busy(game)
 
     def _answer(
@@ -258,38 +307,61 @@ class Rollouts:
         prompt: tuple[int, ...],
         sampling: SamplingParams,
     ) -> bool:
-        """Steps a game with what its engine has written; False where that goes on in a thread."""
+        """Steps a game with its engine's output; False if that continues in a thread."""
         if completion.finish_reason == "error":
             raise RuntimeError(f"the engine failed on {decision.agent!r}: {completion.error}")
-        game.conversations[decision.agent].record(completion.tokens)
-        return self._step(
-            game,
-            decision,
+        begun = game.begun.get(decision.agent)
+        if begun is None:
+            game.conversations[decision.agent].record(completion.tokens)
+        else:
+            begun.reply = completion.tokens
+        turn = Turn(
+            decision.messages,
             player.renderer.reply(completion.tokens),
-            prompt_tokens=prompt,
-            action_tokens=completion.tokens,
-            logprobs=completion.logprobs,
-            policy_version=min(completion.token_versions or [completion.policy_version]),
-            token_versions=completion.token_versions,
-            finish_reason=completion.finish_reason,
-            written=player.written(prompt, completion.tokens, sampling),
+            0.0,
+            decision.legal_actions,
+            prompt,
+            completion.tokens,
+            completion.logprobs,
+            min(completion.token_versions or [completion.policy_version]),
+            completion.finish_reason,
+            completion.token_versions,
+            player.written(prompt, completion.tokens, sampling),
         )
+        return self._step(game, decision, turn)
+
+
+def _turn(decision: Decision, text: str, **tokens: Any) -> Turn:
+    return Turn(decision.messages, text, legal_actions=decision.legal_actions, **tokens)
+
+
+def _waited_for(flying: Mapping[tuple[int, int], Flight], engines: Mapping[int, Engines]) -> Sequence[int]:
+    """The engines that something is in flight with, in the order of submission, not of addresses."""
+    if len(engines) == 1:
+        return list(engines) if flying else []
+    return list(dict.fromkeys(key[0] for key in flying))
 
 
 def _conversation(game: LiveEpisode, decision: Decision, player: ModelPlayer) -> Conversation:
+    """The dialogue of an agent, which began with what was said to its last single message, if there was one."""
     conversation = game.conversations.get(decision.agent)
     if conversation is None:
         from inference.text import Conversation
 
         conversation = game.conversations[decision.agent] = Conversation(player.renderer, player.system)
+        begun = game.begun.pop(decision.agent, None)
+        if begun is not None:
+            conversation.prompt(begun.messages)
+            if begun.reply is not None:
+                conversation.record(begun.reply)
     return conversation
 
 
 def _answer_again(game: LiveEpisode) -> None:
-    """Gives the answers that an episode begins with.
+    """Replays the answers that an episode starts with.
 
     Raises:
-        RuntimeError: the env does not ask again what it asked then.
+        RuntimeError: the env does not repeat its questions.
     """
     waiting: dict[str, Decision] = {}
     for agent, turn in game.job.begin:
@@ -297,8 +369,8 @@ def _answer_again(game: LiveEpisode) -> None:
         decision = waiting.pop(agent, None)
         if decision is None or list(decision.messages) != list(turn.observation):
             raise RuntimeError(
-                f"{game.job.env} cannot be played on from the middle of an episode: after the same seed "
-                f"({game.job.seed}) and answers {agent!r} was not asked the same again. Its reset has to settle all "
+                f"{game.job.env} cannot continue from the middle of an episode: after the same seed "
+                f"({game.job.seed}) and answers {agent!r} was not asked the same again. Its reset must determine all "
                 "chance by the seed (`legos envs check`)"
             )
         if isinstance(player := _player(game, decision), ModelPlayer) and turn.action_tokens is not None:
@@ -306,12 +378,12 @@ def _answer_again(game: LiveEpisode) -> None:
             conversation.prompt(decision.messages)
             conversation.record(turn.action_tokens)
         game.runner.answer(decision, turn.action, **{name: getattr(turn, name) for name in TOKENS})
-    game.runner.out.difference_update(waiting)  # they are asked again, by whoever plays on
+    game.runner.out.difference_update(waiting)  # they are asked again, of the players that continue
 
 
-def _settle(game: LiveEpisode, decision: Decision, text: str, tokens: dict[str, Any]) -> None:
+def _settle(game: LiveEpisode, decision: Decision, turn: Turn) -> None:
     if not game.runner.done:  # an answer before it reached the turn limit
-        game.runner.answer(decision, text, **tokens)
+        game.runner.take(decision, turn)
 
 
 def _player(game: LiveEpisode, decision: Decision) -> Player:
@@ -320,7 +392,7 @@ def _player(game: LiveEpisode, decision: Decision) -> Player:
     )
     if player is None:
         raise KeyError(
-            f"nobody plays {decision.agent!r} (role {decision.role!r}); players are given for "
+            f"no player for {decision.agent!r} (role {decision.role!r}); players are given for "
             f"{sorted(game.job.players)}"
         )
     return player

@@ -1,7 +1,7 @@
-"""The generating side of asynchronous training: takes jobs and new weights, hands out episodes.
+"""The generating side of asynchronous training: receives jobs and new weights, returns episodes.
 
-The same loop runs in a thread of the trainer (`ThreadGenerator`) and in a process of its own (worker.py). New weights
-are taken between two engine steps, in the middle of a batch too: every turn records the version it was sampled from.
+The same loop runs in a thread of the trainer (`ThreadGenerator`) and in a separate process (worker.py). New weights
+are applied between engine steps, even within a batch: every turn records the version it was sampled from.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class JobBatch:
     number: int
     jobs: list[Job]
     retries: int = 0
-    """How often drawn episodes are played again, see filters.py."""
+    """How often drawn episodes are replayed, see filters.py."""
 
 
 @dataclass(slots=True)
 class Publish:
-    """New weights for a name; None takes the name away."""
+    """New weights for a name; None removes the name."""
 
     name: str
     weights: Any
@@ -39,7 +39,7 @@ class Publish:
 
 @dataclass(slots=True)
 class BatchResult:
-    """The answer to a `JobBatch`, or the error that ended it. `seconds`: how long playing took."""
+    """The answer to a `JobBatch`, or the error that ended it. `seconds`: duration of play."""
 
     number: int
     episodes: list[Episode] = field(default_factory=list)
@@ -57,7 +57,7 @@ def serve_jobs(
     send: Callable[[BatchResult], None],
     clock: Callable[[], float],
 ) -> None:
-    """Works until the inbox gives None."""
+    """Runs until the inbox gives None."""
     waiting: list[JobBatch] = []
     while True:
         message = waiting.pop(0) if waiting else inbox.get()
@@ -70,7 +70,7 @@ def serve_jobs(
         ended = False
 
         def between() -> None:
-            """Takes what has come in meanwhile; further jobs wait."""
+            """Handles messages that have arrived; further jobs wait."""
             nonlocal ended
             while not inbox.empty():
                 early = inbox.get()

@@ -1,7 +1,7 @@
-"""Steps that may take a second or two go on in threads, while other episodes play.
+"""Steps that may take a second or two run in threads while other episodes play.
 
-A step is waited for as long as an honest one takes at most, so the schedule of a batch depends on the clock only where
-somebody has written a formula or a program that never ends.
+A step is awaited for as long as an honest one takes at most, so the schedule of a batch depends on the clock only if a
+model has written a formula or a program that never ends.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pettingzoo import AECEnv
 from legos_train.players import Background
 
 PATIENCE = 0.25
-"""Seconds that a step is waited for, unless another one has taken longer and still goes on."""
+"""Seconds to wait for a step, unless another one has taken longer and is still running."""
 
 
 def may_take_long(env: AECEnv) -> bool:
-    """Whether an env says that its steps compare formulas or run programs."""
+    """Whether an env declares that its steps compare formulas or run programs."""
     return bool(getattr(env.unwrapped, "slow_steps", False))
 
 
@@ -34,17 +34,17 @@ class SlowSteps:
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(max(2, os.cpu_count() or 1), "legos-slow-step")
         self._steps: dict[int, deque[Callable[[], None]]] = {}
-        """By the id of an episode that is being stepped: what is still to be done."""
+        """By the id of an episode being stepped: its remaining steps."""
         self._lock = threading.Lock()
         self._out: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         self.running = 0
-        """How many episodes `ended` has still to report."""
+        """How many episodes `ended` has yet to report."""
 
     def take(self, episode: Any, step: Callable[[], None]) -> bool:
-        """Runs a step of an episode; whether it has ended. If it has not, `ended` will say when it has.
+        """Runs a step of an episode; returns whether it has ended. If not, `ended` reports it later.
 
         Raises:
-            Exception: what the step has raised.
+            Exception: the error raised by the step.
         """
         with self._lock:
             if id(episode) in self._steps:
@@ -62,18 +62,18 @@ class SlowSteps:
         return True
 
     def busy(self, episode: Any) -> bool:
-        """Whether a thread is stepping an episode, which nobody else may touch then."""
+        """Whether a thread is stepping an episode, which must not be touched then."""
         with self._lock:
             return id(episode) in self._steps
 
     def ended(self, timeout: float) -> list[tuple[Any, BaseException | None]]:
-        """The episodes whose steps have ended since, each with the error of one that failed; waits for the first."""
+        """The episodes whose steps have ended since, each with its error if it failed; waits for the first."""
         found = list(Background.drained(self._out, timeout))
         self.running -= len(found)
         return found
 
     def close(self) -> None:
-        """Waits for what is running."""
+        """Waits for running steps."""
         self._threads.shutdown()
 
     def _run(self, episode: Any) -> BaseException | None:

@@ -1,4 +1,4 @@
-"""One training run, from its settings to its report."""
+"""A training run, from its settings to its report."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What actions are worth where a game has no tree: from decision points that came up, each action is played on."""
+"""Values of actions in games without a tree: each action at sampled decision points is played on to the end."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from legos_train.config.sections import BranchSettings
 from legos_train.credit import Advantages, ReturnScale
 from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer
-from legos_train.evaluation.exactly import ScoredAction
+from legos_train.evaluation.exact_values import ScoredAction
 from legos_train.players import actors
 from legos_train.rollout import Job, filters
 from legos_train.run.decision_points import Decisions, MirrorStep, played_by, turns_of
 
 FIRST_SALT = 1 << 32
-"""Branches are told apart by numbers from here on; the episodes of a step begin at 0."""
+"""Branches are numbered from here on; the episodes of a step start at 0."""
 
 
 class Point(NamedTuple):
-    """A decision of a played episode: whose, which of their turns, and how many like it the episode has for it."""
+    """A decision in a played episode: whose it is, which of their turns, and how many such decisions it stands for."""
 
     job: Job
     episode: Episode
@@ -40,7 +40,7 @@ class Point(NamedTuple):
 
     @property
     def before(self) -> tuple[tuple[str, Turn], ...]:
-        """The answers that led there: agents and their turns."""
+        """The answers that led to it: agents and their turns."""
         out: list[tuple[str, Turn]] = []
         given = dict.fromkeys(self.episode.trajectories, 0)
         for agent in self.episode.order:
@@ -52,26 +52,26 @@ class Point(NamedTuple):
 
 
 class Branches:
-    r"""Values every legal action of some decision points of each episode by playing on from there.
+    r"""Values every legal action at some decision points of each episode by playing on from there.
 
     An env is brought back to the decision by its seed and the answers given until then; then the action is given and
-    all seats go on as they were, the policy by its own samples:
+    all seats continue as before, the policy by sampling:
 
     $$Q(I, a) \approx \frac{1}{K} \sum_{k=1}^{K} R_k(I, a)$$
 
-    with the returns R from there on. What chance the env's seed settles is the same in all branches of an episode, so
-    actions are compared under equal luck; it is right on average, since nobody who chose knew that luck.
+    with the returns R from there on. Chance that the env's seed determines is the same in all branches of an episode,
+    so actions are compared under equal luck; this is unbiased, since no player knew that luck when choosing.
 
     Source: the rollouts of Tesauro and Galperin 1996, "On-line Policy Improvement using Monte-Carlo Search", NIPS 9,
-    here to train the policy that makes them.
+    used here to train the policy that plays them.
 
     Args:
-        measurer: knows the envs and seats the policies.
+        measurer: knows the envs and assigns policies to seats.
         renderer: how conversations become tokens.
         play: plays jobs, with seats as in training.
         settings: how many points and episodes.
-        seed: of the run; which points are taken depends on it and on the policy's version.
-        scaled: divide by the spread of a role's returns where that is above 1.
+        seed: seed of the run; together with the policy's version it determines which points are taken.
+        scaled: divide by the spread of a role's returns if that is above 1.
         mirror: see `DecisionTable`.
     """
 
@@ -90,33 +90,33 @@ class Branches:
         self.scaled, self.mirror = scaled, mirror
         self._spread = ReturnScale(_NoCredit())
 
-    def check(self, course: Any, loss: str) -> None:
-        """Whether the actions of an env can be listed and scored.
+    def check(self, task: Any, loss: str) -> None:
+        """Checks that the actions of an env can be listed and scored.
 
         Raises:
-            ConfigError: they cannot.
+            ConfigError: they cannot be.
         """
-        listed = any(info.get("legal_actions") for info in course.env.infos.values())
+        listed = any(info.get("legal_actions") for info in task.env.infos.values())
         wrong = "its first decisions list no legal actions" * (not listed)
         if self.renderer.reasons:
-            wrong = "answers that begin with a thought have no probability of an action"
+            wrong = "answers that begin with a thought give no probability to an action"
         if self.settings.when == "never":
             wrong = 'it has no exact truth, and branch.when = "never"'
         if wrong:
             raise ConfigError(
                 f"loss.name = {loss!r} values every action, by the tree of a game with exact truth (one that can be "
                 "solved, memory='state', one round, no reasoning, all seats the policy's), else by branches of what "
-                f"was played; for {course.slot.name} {wrong}. Use 'ppo'"
+                f"was played; for {task.slot.name} {wrong}. Use 'ppo'"
             )
 
     def add(self, out: Decisions, played: Sequence[tuple[Job, Episode]], share: float, version: int) -> None:
-        """Adds decision points of episodes; together they weigh `share`.
+        """Adds decision points of episodes, with a total weight of `share`.
 
         Args:
-            out: is added to.
-            played: episodes and the jobs that they were played for.
+            out: receives the decision points.
+            played: episodes and their jobs.
             share: of the step's weights.
-            version: of the policy that is published.
+            version: version of the published policy.
         """
         self._spread.assign([episode for _, episode in played])
         points = self._points(played, version)
@@ -127,14 +127,14 @@ class Branches:
             if gains is None:
                 out.branches["unvalued"] += 1
                 continue
-            course: Any = self.measurer.courses[point.episode.env_id]
+            task: Any = self.measurer.tasks[point.episode.env_id]
             played_seat, legal = point.episode.trajectories[point.agent], point.taken.legal_actions or ()
-            role, declared = course.slot.seats[point.agent]
-            learner = actors.lookup(course.players, point.agent, role, declared).learner
+            role, declared = task.slot.seats[point.agent]
+            learner = actors.lookup(task.players, point.agent, role, declared).learner
             turns = turns_of(legal, legal, answers, version)
             seat = Trajectory(point.agent, role, turns=turns, info={} if learner is None else {"learner": learner})
             scale = self._spread.scale(point.episode.env_id, played_seat.role) if self.scaled else 1.0
-            price = getattr(course.env.unwrapped, "invalid_reward", None)
+            price = getattr(task.env.unwrapped, "invalid_reward", None)
             illegal = None if price is None else min(float(price), float(gains.min())) / scale
             masses = np.array([answer.probability for answer in answers])
             weight = share * point.weight / total
@@ -158,13 +158,13 @@ class Branches:
         return out
 
     def _choices(self, points: Sequence[Point]) -> list[list[ScoredAction]]:
-        """By point, the legal actions as the policy would write them, with probabilities."""
+        """For each point, the legal actions as the policy would write them, with probabilities."""
         out: list[list[ScoredAction]] = [[] for _ in points]
         by_seat: dict[tuple[str, str], list[int]] = {}
         for number, point in enumerate(points):
             by_seat.setdefault((point.episode.env_id, point.agent), []).append(number)
         for (name, agent), numbers in by_seat.items():
-            player = self.measurer.player(self.measurer.courses[name], agent, actors.POLICY)
+            player = self.measurer.player(self.measurer.tasks[name], agent, actors.POLICY)
             engine: Any = player.engine
             prompts: list[Sequence[int]] = []
             replies: list[Sequence[int]] = []
@@ -181,7 +181,7 @@ class Branches:
     def _returns(
         self, points: Sequence[Point], choices: Sequence[list[ScoredAction]], out: Decisions, version: int
     ) -> list[np.ndarray | None]:
-        """By point, the mean return of each action from there on, (A,); None where one has no episode that counts."""
+        """For each point, the mean return of each action, (A,); None if an action has no valid episode."""
         branches: list[Job] = []
         owners: list[tuple[int, int]] = []
         for number, (point, answers) in enumerate(zip(points, choices)):
@@ -206,7 +206,7 @@ class Branches:
         return [np.array([np.mean(r) for r in every]) if all(every) else None for every in found]
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps, as JSON values."""
+        """The state for a checkpoint, as JSON values."""
         return self._spread.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -214,7 +214,7 @@ class Branches:
 
 
 class _NoCredit:
-    """The returns of episodes are all that is wanted."""
+    """Assigns no credit: only the returns of episodes are needed."""
 
     name = "none"
 

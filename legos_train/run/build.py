@@ -1,32 +1,32 @@
-"""From settings to the parts of a run, in one call."""
+"""Builds the parts of a run from its settings, in one call."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from inference import Engine
-from legos_envs.table import keyed_generator
 from legos_train.arena import Arena, actor_of, make_sampler
 from legos_train.config import TrainConfig
 from legos_train.credit import CreditAssigner, PerEnv, PerLearner, PerRole
 from legos_train.disk import new_run_id
 from legos_train.errors import ConfigError
-from legos_train.evaluation import Measurer, courses_of, followed
+from legos_train.evaluation import Measurer, eval_tasks_of, followed
 from legos_train.league import League, sides_of
-from legos_train.model import Learner, Learners, MLXBackend, TrainerBackend, World
+from legos_train.model import Learner, Learners, TrainerBackend, World
 from legos_train.players import Actor, RemoteEngine, actors
 from legos_train.rollout import Generator, LocalGenerator
 from legos_train.run.branches import Branches
 from legos_train.run.config_checks import check_effects, check_format, check_roles, held_out
 from legos_train.run.decision_points import MirrorStep
 from legos_train.run.decisions import DecisionTable
+from legos_train.run.distributed import SharedGenerator
 from legos_train.run.monitor import CollapseMonitor
 from legos_train.run.parts import Parts
 from legos_train.run.payoff_games import check_payoffs
 from legos_train.run.places import Place, place_of
 from legos_train.run.replay import ReplayBuffer
 from legos_train.run.servers import remote_engine
-from legos_train.run.shared import SharedGenerator
 from legos_train.run.weight_sync import WeightSync, member_version
 
 
@@ -35,40 +35,40 @@ def build(
     arena: Arena | None = None,
     world: World | None = None,
     *,
-    backend: TrainerBackend | None = None,
+    backend: TrainerBackend | Mapping[str, TrainerBackend] | None = None,
     fresh: bool = True,
     run_id: str | None = None,
 ) -> Parts:
-    """All parts of a run.
+    """Builds all parts of a run.
 
     Args:
-        config: the run.
-        arena: the user's, or one made from the config.
-        world: all ranks, when there are several.
-        backend: holds the weights; by default MLX in this process.
-        fresh: off where a checkpoint will be loaded: runs that this one began from are not looked for again.
-        run_id: the id of the run's directory; by default a new one.
+        config: settings of the run.
+        arena: the user's, or one built from the config.
+        world: all ranks, if there are several.
+        backend: holds the weights, or with several learners one of each by name; by default MLX in this process.
+        fresh: False if a checkpoint will be loaded: runs that this one started from are then not looked up again.
+        run_id: the id of the run's directory; a new one by default.
 
     Raises:
         ConfigError: the settings do not fit the envs, the model, the backend or each other.
     """
     if world is not None and config.asynchronous.enabled:
-        raise ConfigError("asynchronous.enabled must be off with several ranks: each of them plays and trains")
-    if config.learner and (world is not None or backend is not None):
-        raise ConfigError("several learners are trained by one process, on the backend that they make themselves")
+        raise ConfigError("asynchronous.enabled must be off with several ranks: each rank plays and trains")
+    if config.learner and world is not None:
+        raise ConfigError("several learners need a single process; start it without other ranks")
     if world is not None and config.loss.token_loss.all_actions:
         raise ConfigError(f"loss.name = {config.loss.name!r} has nothing to share between ranks; use one process")
     arena = arena_of(config, arena)
     if fresh:
         check_effects(config, arena)
-    courses = courses_of(arena, config)
+    tasks = eval_tasks_of(arena, config)
     run_id = run_id or new_run_id()
     place = place_of(config, world, backend, run_id)
     engine, tokenizer = place.engine, place.tokenizer
     renderer = config.make_renderer(tokenizer)
-    if renderer.reasons:  # the probabilities of actions are those of a policy that answers at once
-        courses = [replace(course, info_sets=None) for course in courses]
-    best = followed(config.eval.best, courses)
+    if renderer.reasons:  # action probabilities are those of a policy that answers without thinking
+        tasks = [replace(task, info_sets=None) for task in tasks]
+    best = followed(config.eval.best, tasks)
     learner = learner_of(config, place)
     backend = learner.backend
     if fresh and config.init_adapter is not None:
@@ -88,7 +88,7 @@ def build(
         )
         return own if world is None else SharedGenerator(own, world)
 
-    measurer = Measurer(courses, engine, renderer, config.context, best)
+    measurer = Measurer(tasks, engine, renderer, config.context, best)
     if arena.league is not None:
         check_payoffs(measurer, arena.league)
     sync = WeightSync(learner, engine, generator(engine))
@@ -140,22 +140,14 @@ def build(
 
 
 def learner_of(config: TrainConfig, place: Place) -> Learner | Learners:
-    """The learner of the run, or several of them over one base model.
-
-    The first of several begins with the weights that it would have alone, the others with weights of their own.
-    """
-    if place.backend is not None:
-        return Learner(place.backend, config)
-    members: dict[str, Learner] = {}
-    for name, own in config.learners.items():
-        seed = int(keyed_generator(config.seed, f"learner {name}").integers(2**31)) if members else config.seed
-        seeded = own.model_copy(update={"seed": seed})
-        members[name] = Learner(MLXBackend(place.base, seeded), own)
-    return Learners(members)
+    """The learner of the run, or several of them over one base model."""
+    if isinstance(place.backend, Mapping):
+        return Learners({name: Learner(place.backend[name], own) for name, own in config.learners.items()})
+    return Learner(place.backend, config)
 
 
 def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
-    """The run's arena: the user's, with what the config adds to it, or one made from the config alone.
+    """The run's arena: the user's, extended by the config, or one built from the config alone.
 
     Raises:
         ConfigError: a role, an actor or a task sampler does not fit the envs.
@@ -194,7 +186,7 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
 
 
 def make_credit(config: TrainConfig, arena: Arena) -> CreditAssigner:
-    """The arena's own credit assigner, or the run's method; roles and envs may name methods of their own."""
+    """The arena's own credit assigner, or the run's method; roles and envs may set their own methods."""
     if arena.credit is not None:
         return arena.credit
     if config.learner:
@@ -210,15 +202,15 @@ def make_league(config: TrainConfig, arena: Arena, backend: TrainerBackend, *, f
     """The run's league, or None for mirror play.
 
     Args:
-        config: the run.
+        config: settings of the run.
         arena: with its envs and actors.
         backend: reads the weights of other runs.
-        fill: put the snapshots of `league.pool_from` into the pool; off where the pool will come from a checkpoint.
+        fill: add the snapshots of `league.pool_from` to the pool; False if the pool will come from a checkpoint.
 
     Raises:
-        ConfigError: no env has two seats that are trained, or one does not that is said to; `psro` on other than two
+        ConfigError: no env has two trained seats, or one with `league = true` does not; `psro` with other than two
             sides.
-        ValueError: `league.pool_from` has nothing that fits.
+        ValueError: `league.pool_from` has no suitable snapshots.
     """
     if config.league.mode == "mirror":
         return None
@@ -226,7 +218,7 @@ def make_league(config: TrainConfig, arena: Arena, backend: TrainerBackend, *, f
     asked = [slot.name for slot in arena.envs.values() if slot.league]
     if wrong := [name for name in asked if name not in envs] or ([] if envs else list(arena.envs)):
         raise ConfigError(
-            f"league.mode = {config.league.mode!r} needs two seats that are trained in {', '.join(wrong)}; for a fixed "
+            f"league.mode = {config.league.mode!r} needs two trained seats in {', '.join(wrong)}; for a fixed "
             "opponent use an actor instead, such as --actor ROLE=random"
         )
     if config.league.mode == "psro":

@@ -1,4 +1,4 @@
-"""Settings that do not fit the environments of a run, or would do nothing in it."""
+"""Checks for settings that do not fit the environments of a run, or would have no effect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from legos_train.players import actors, replies
 
 
 def check_format(config: TrainConfig, arena: Arena) -> None:
-    """ConfigError unless envs that are made already have the action format that `reply` asks for."""
+    """Raises ConfigError unless env objects have the action format that `reply` asks for."""
     wanted = replies.read_reply(config.reply).action_format
     for slot in arena.envs.values():
         own = getattr(slot.make().unwrapped, "action_format", wanted)
@@ -21,12 +21,12 @@ def check_format(config: TrainConfig, arena: Arena) -> None:
 
 
 def held_out(role: str, config: TrainConfig) -> bool:
-    """Whether an actor is for an env that is only measured; `courses_of` takes it."""
+    """Whether an actor is for an env that is only evaluated; `eval_tasks_of` handles it."""
     return role.rpartition("/")[0] in {entry.label for entry in config.eval.env}
 
 
 def check_roles(config: TrainConfig, arena: Arena) -> None:
-    """ConfigError for roles, actors and learners that no env has, and where nothing would be trained."""
+    """Raises ConfigError for roles, actors and learners that no env has, and if nothing would be trained."""
     roles = {role for slot in arena.envs.values() for role, _ in slot.seats.values()}
     agents = {agent for slot in arena.envs.values() for agent in slot.seats}
     if unknown := set(config.train_roles) - roles:
@@ -46,7 +46,7 @@ def check_roles(config: TrainConfig, arena: Arena) -> None:
     if not live:
         raise ConfigError(
             f"there is nothing to train in {config.title}: no seat is declared trainable by the environment, played by "
-            "the policy, trainable as an actor and among train_roles all at once"
+            "the policy, trainable as an actor and among train_roles at once"
         )
     if config.filter.keep == "winners" and all(len(slot.trained) < 2 for slot, _ in live):
         raise ConfigError("filter.keep = 'winners' compares the seats of an episode; with one seat use 'positive'")
@@ -55,26 +55,26 @@ def check_roles(config: TrainConfig, arena: Arena) -> None:
 
 
 def check_effects(config: TrainConfig, arena: Arena) -> None:
-    """ConfigError for settings that would do nothing. Not for a run that is resumed, which goes on with them."""
+    """Raises ConfigError for settings without effect. Not called for resumed runs, which keep their settings."""
     every = list(config.learners.values()) or [config]
     if config.monitor.kl is not None and not any(one.loss.kl or one.loss.kl_end for one in every):
         raise ConfigError(
-            "monitor.kl does nothing while loss.kl is 0: no KL is measured then; leave one of the two out"
+            "monitor.kl has no effect while loss.kl is 0, since no KL is measured; leave one of the two out"
         )
     if config.league.mode == "mirror" and config.league.opponents:
         raise ConfigError(
-            f"league.opponents ({', '.join(config.league.opponents)}) do nothing in mirror play; give league.mode, "
-            "such as 'fsp', or 'fixed' to play against them only"
+            f"league.opponents ({', '.join(config.league.opponents)}) have no effect in mirror play; give league.mode, "
+            "such as 'fsp', or 'fixed' to play only against them"
         )
     if config.curriculum.sampler is None and config.curriculum != type(config.curriculum)():
         raise ConfigError(
-            "[curriculum] does nothing without a sampler; give curriculum.sampler, such as 'learnability', or leave "
+            "[curriculum] has no effect without a sampler; give curriculum.sampler, such as 'learnability', or leave "
             "its other settings out"
         )
     joining = [slot.name for slot in arena.envs.values() if slot.league]
     if joining and config.league.mode == "mirror":
         raise ConfigError(
-            f"league = true of {', '.join(joining)} does nothing in mirror play, which has no league; give "
+            f"league = true of {', '.join(joining)} has no effect in mirror play, which has no league; give "
             "league.mode, such as 'fsp', or leave it out"
         )
     roles = {role for slot in arena.envs.values() for role, _ in slot.seats.values()}
@@ -83,7 +83,7 @@ def check_effects(config: TrainConfig, arena: Arena) -> None:
 
 
 def _check_learners(config: TrainConfig, arena: Arena) -> None:
-    """Each seat that is trained has one learner, and each learner a seat."""
+    """Checks that each trained seat has one learner, and each learner a seat."""
     if not arena.learners:
         return
     seats = [(slot, agent) for slot in arena.envs.values() for agent in slot.seats]
@@ -95,12 +95,11 @@ def _check_learners(config: TrainConfig, arena: Arena) -> None:
             if env not in held_out and (name not in names or (env and env not in arena.envs)):
                 raise ConfigError(f"learner {learner!r} names {role!r}; {config.title} has the roles {sorted(names)}")
     if twice := [r for r in {r for own in arena.learners.values() for r in own} if _owners(arena, r) > 1]:
-        raise ConfigError(f"two learners name {sorted(twice)[0]!r}: a seat is played by one of them")
+        raise ConfigError(f"two learners name {sorted(twice)[0]!r}: a seat can have only one learner")
     live = [(slot, agent) for slot, agent in seats if agent in arena.live(slot, arena.trained_roles(slot))]
     if left := sorted({slot.seats[agent][0] for slot, agent in live if arena.learner_of(slot, agent) is None}):
         raise ConfigError(
-            f"no learner plays {', '.join(left)}: name every role that is trained "
-            "(--learner NAME=ROLE, or a table [[learner]])"
+            f"no learner plays {', '.join(left)}: name every trained role (--learner NAME=ROLE, or a table [[learner]])"
         )
     for learner in arena.learners:
         if all(arena.learner_of(slot, agent) != learner for slot, agent in live):
@@ -112,7 +111,7 @@ def _owners(arena: Arena, role: str) -> int:
 
 
 def _check_sampling(config: TrainConfig, arena: Arena, slot: EnvSlot, agent: str) -> None:
-    """Ratios and KL are of the policy at temperature 1; samples of another distribution would bias them unseen."""
+    """Ratios and KL assume the policy at temperature 1; samples from another distribution would silently bias them."""
     actor = actors.lookup(arena.players(slot), agent, slot.seats[agent][0], True)
     loss = config.loss if actor.learner is None else config.learners[actor.learner].loss
     if not loss.token_loss.imitates and (actor.temperature != 1.0 or actor.top_p != 1.0):

@@ -1,4 +1,4 @@
-"""What a loss over all actions learns from: decision points, with every legal action and what it is worth."""
+"""The training data of a loss over all actions: decision points, with every legal action and its value."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from legos_envs import Episode
 from legos_envs.records import Trajectory, Turn
 from legos_train.credit import Advantages
-from legos_train.evaluation.exactly import ScoredAction
+from legos_train.evaluation.exact_values import ScoredAction
 
 Seating = tuple[str | None, ...]
-"""By player number, the league's member at the seat; None: the policy that learns."""
+"""By player number, the league member in the seat; None: the learning policy."""
 Played = tuple[str, Seating]
 """The env of an episode, and who sat where."""
 Floats = NDArray[np.float64]
 TINY = 1e-300
 LEAST = 1e-30
-"""The least probability whose quotients single precision holds."""
+"""The smallest probability whose quotients fit single precision."""
 
 
 class MirrorStep(NamedTuple):
@@ -29,7 +29,7 @@ class MirrorStep(NamedTuple):
 
     Attributes:
         length: the factor of the advantages, above 0.
-        floor: every legal action is taken to be at least this likely.
+        floor: lower bound on the probability of every legal action.
     """
 
     length: float
@@ -37,15 +37,15 @@ class MirrorStep(NamedTuple):
 
 
 class Decisions(NamedTuple):
-    """Decision points as episodes: of each the legal actions, as turns that read the same prompt.
+    """Decision points as episodes: the legal actions of each, as turns with the same prompt.
 
     Attributes:
         episodes: one for each decision point and seating.
         advantages: of the actions.
-        weights: how often play comes to the decision point, times the action's probability.
+        weights: how often play reaches the decision point, times the action's probability.
         values: by env and seating, the advantage of an action by its tokens (read, written), and by the tokens read
             alone (written: `()`) that of an answer that is not a legal action.
-        branches: of what was played on to value actions, how many `points`, `episodes` and sampled `tokens`, and the
+        branches: for branches played to value actions, the numbers of `points`, `episodes` and sampled `tokens`, and of
             `unvalued` points: there an action got no value, since none of its episodes was scored.
     """
 
@@ -56,7 +56,7 @@ class Decisions(NamedTuple):
     branches: Counter[str]
 
     def advantages_of(self, episode: Episode) -> Advantages:
-        """What the turns of a played episode were worth against those who were met in it; 0 where nobody knows."""
+        """The advantages of a played episode's turns against the opponents met in it; 0 if unknown."""
         values = self.values.get(played_by(episode), {})
         return {
             agent: np.array([_value(values, turn) for turn in trajectory.turns], dtype=np.float64)
@@ -77,12 +77,12 @@ class Decisions(NamedTuple):
         """Adds a decision point.
 
         Args:
-            played: where, and against whom.
-            seat: whose turns are the A legal actions.
+            played: env and seating.
+            seat: the seat whose turns are the A legal actions.
             masses: the policy's probabilities of these, (A,).
-            gains: what they are worth, (A,).
-            illegal: what any other answer is worth; None: as much as the policy's legal ones.
-            weight: how often play comes here.
+            gains: their values, (A,).
+            illegal: value of any other answer; None: the mean of the policy's legal ones.
+            weight: how often play reaches this point.
             mirror: see `DecisionTable`.
         """
         total = float(masses.sum())
@@ -101,7 +101,7 @@ class Decisions(NamedTuple):
 
 
 def nothing_decided() -> Decisions:
-    """No decision points yet."""
+    """An empty set of decision points."""
     return Decisions([], [], [], {}, Counter())
 
 
@@ -113,12 +113,12 @@ def played_by(episode: Episode) -> Played:
 def mirrored(masses: Floats, advantages: Floats, step: MirrorStep) -> Floats:
     """log(q / p) / length, (A,), of q, which is p exp(length * advantage) over the legal actions and sums to 1.
 
-    Below the floor p is the floor. An action of 1e-6 would be about as rare in the target, whatever it is worth, and
-    what is fitted to that target would never bring it back.
+    Below the floor p is replaced by the floor. An action of 1e-6 would be about as rare in the target, whatever its
+    value, and fitting that target would never bring it back.
 
     Args:
         masses: p of each legal action, (A,), together at most 1.
-        advantages: what each gains over the policy's mean, (A,).
+        advantages: the gain of each over the policy's mean, (A,).
         step: its length and floor.
     """
     logs = np.log(np.maximum(masses, LEAST))
@@ -130,7 +130,7 @@ def mirrored(masses: Floats, advantages: Floats, step: MirrorStep) -> Floats:
 def turns_of(
     actions: Sequence[str], legal: tuple[str, ...], answers: Sequence[ScoredAction], version: int
 ) -> list[Turn]:
-    """Legal actions as turns that read one prompt."""
+    """Legal actions as turns with one prompt."""
     return [
         Turn(
             (),

@@ -1,4 +1,4 @@
-"""Every action of every decision point of a game, with what it is worth: what `expected` and `mirror` learn from."""
+"""All actions at all decision points of a game, with values: the training data of `expected` and `mirror`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from legos_envs import Episode, InfoSet, exact, parsing
 from legos_envs.records import Trajectory
 from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer
-from legos_train.evaluation.exactly import ScoredAction, code_table, scored_answers
+from legos_train.evaluation.exact_values import ScoredAction, code_table, scored_answers
 from legos_train.players import actors
 from legos_train.rollout import Job
 from legos_train.run.branches import Branches
@@ -28,23 +28,23 @@ from legos_train.run.decision_points import (
 )
 
 Policies = dict[tuple[str, str | None], Mapping[InfoSet, Sequence[ScoredAction]]]
-"""By env and member, what may be answered at the decision points."""
+"""By env and member, the possible answers at the decision points."""
 
 
 class DecisionTable:
-    """Values the decision points of the run's games: by their trees, else those that came up by playing on from there.
+    """Values the decision points of the run's games: by the game tree, else by playing on from sampled points.
 
     Args:
-        measurer: knows the games and seats the policies.
+        measurer: knows the games and assigns policies to seats.
         branches: values the actions of games without a tree.
-        scaled: divide by the spread of a player's returns at uniform play, where that is above 1.
-        explore: how often, for the weights of decision points, any player makes a uniformly random move.
-        mirror: advantages are those of the target of such a step, as the loss of that name wants them.
+        scaled: divide by the spread of a player's returns under uniform play, if that is above 1.
+        explore: probability of a uniformly random move by any player, used in the weights of decision points.
+        mirror: advantages are those of the target of such a step, as the loss of that name needs them.
         opponents: the league's members that are not snapshots.
 
     Raises:
-        ConfigError: neither works for an env of the run, `explore` or `branches` does nothing, or nobody knows how
-            likely the actions of an opponent are.
+        ConfigError: neither works for an env of the run, `explore` or `branches` has no effect, or the action
+            probabilities of an opponent are unknown.
     """
 
     def __init__(
@@ -60,43 +60,43 @@ class DecisionTable:
         self.measurer, self.scaled, self.explore, self.opponents = measurer, scaled, explore, opponents
         self.mirror, self.branches = mirror, branches
         self._name = "expected" if mirror is None else "mirror"
-        courses = {name: course for name, course in measurer.courses.items() if not course.held_out}
+        tasks = {name: task for name, task in measurer.tasks.items() if not task.held_out}
         always = branches.settings.when == "always"
-        self.trees = frozenset(name for name, course in courses.items() if course.exactly and not always)
-        for name, course in courses.items():
+        self.trees = frozenset(name for name, task in tasks.items() if task.exactly and not always)
+        for name, task in tasks.items():
             if name in self.trees:
                 for word in opponents:
-                    self._check(course, word)
+                    self._check(task, word)
             elif explore:
                 raise ConfigError(
                     f"loss.explore = {explore} weighs the decision points of a game's tree, and {name} is valued by "
                     "branches of what was played; leave it out"
                 )
             else:
-                branches.check(course, self._name)
-        if not always and len(self.trees) == len(courses) and branches.settings != type(branches.settings)():
+                branches.check(task, self._name)
+        if not always and len(self.trees) == len(tasks) and branches.settings != type(branches.settings)():
             raise ConfigError(
-                f"[branch] does nothing: {', '.join(courses)} is valued by its tree; leave it out, or set "
+                f"[branch] has no effect: {', '.join(tasks)} is valued by its tree; leave it out, or set "
                 'branch.when = "always"'
             )
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a run says at its start about the games without a tree, if it has any."""
-        names = [name for name, course in self.measurer.courses.items() if not course.held_out]
+        """Notes printed at the start of a run about its games without a tree, if any."""
+        names = [name for name, task in self.measurer.tasks.items() if not task.held_out]
         branched = ", ".join(name for name in names if name not in self.trees)
         of = self.branches.settings
-        counted = f"{of.points} decision{'s' * (of.points > 1)} a game"
+        counted = f"{of.points} decision{'s' * (of.points > 1)} per game"
         counted += f", {f'{of.rollouts} times' if of.rollouts > 1 else 'once'} each"
         return (f"{branched}: branches value every legal action ({counted})",) if branched else ()
 
     def of(self, episodes: Sequence[Episode], version: int, jobs: Sequence[Job] = ()) -> Decisions:
-        """The decision points of the games that were played, against whom they were played.
+        """The decision points of the played games, against the opponents of those games.
 
         Args:
-            episodes: say how often each game was played in which seating.
-            version: of the policy that is published.
-            jobs: of the episodes; branches need them.
+            episodes: determine how often each game was played in which seating.
+            version: version of the published policy.
+            jobs: jobs of the episodes; needed by branches.
         """
         played: Counter[Played] = Counter()
         trained: dict[Played, set[int]] = {}
@@ -112,13 +112,13 @@ class DecisionTable:
             name, seating = key
             if name not in self.trees:
                 continue
-            course = self.measurer.courses[name]
+            task = self.measurer.tasks[name]
             for member in seating:
                 if (name, member) not in policies:
-                    policies[name, member] = self._policy(course, member)
+                    policies[name, member] = self._policy(task, member)
             mine = [policies[name, member] for member in seating]
             share = count / played.total()
-            _add(self, out, course, mine, key, trained[key], share, version)
+            _add(self, out, task, mine, key, trained[key], share, version)
         rest = Counter({key: count for key, count in played.items() if key[0] not in self.trees})
         if rest:
             if len(jobs) != len(episodes):
@@ -130,56 +130,56 @@ class DecisionTable:
             self.branches.add(out, pairs, rest.total() / played.total(), version)
         return out
 
-    def _policy(self, course: Any, member: str | None) -> Mapping[InfoSet, Sequence[ScoredAction]]:
-        """What a member may answer at the decision points of all seats, with probabilities."""
-        env: Any = course.env
+    def _policy(self, task: Any, member: str | None) -> Mapping[InfoSet, Sequence[ScoredAction]]:
+        """A member's possible answers at the decision points of all seats, with probabilities."""
+        env: Any = task.env
         infos = exact.graph_of(env.game).infosets
         table = None if member is None else code_table(env, member)
         if table is not None:
             return {i: [ScoredAction((), (), np.log([table[i].get(m, 0.0) or TINY])) for m in i.legal] for i in infos}
         if member in self.opponents and member != actors.BASE:
-            return scored_answers(env, self.measurer.opponent(course, member), infos)  # type: ignore[arg-type]
+            return scored_answers(env, self.measurer.opponent(task, member), infos)  # type: ignore[arg-type]
         adapter = None if member == actors.BASE else member or actors.POLICY
-        players = [self.measurer.player(course, agent, adapter) for agent in env.possible_agents]
+        players = [self.measurer.player(task, agent, adapter) for agent in env.possible_agents]
         out: dict[InfoSet, Sequence[ScoredAction]] = {}
         for number, player in enumerate(players):
             if player not in players[:number]:  # seats with equal prompts are scored in one call
                 out |= scored_answers(env, player, [info for info in infos if players[info.player] == player])
         return out
 
-    def _check(self, course: Any, word: str) -> None:
-        """Whether it is known how likely an opponent's actions are."""
-        if word == actors.BASE or code_table(course.env, word) is not None:
+    def _check(self, task: Any, word: str) -> None:
+        """Checks that an opponent's action probabilities are known."""
+        if word == actors.BASE or code_table(task.env, word) is not None:
             return
-        player: Any = self.measurer.opponent(course, word)
+        player: Any = self.measurer.opponent(task, word)
         if hasattr(player, "renderer") and not player.renderer.reasons:
             return
         raise ConfigError(
-            f"loss.name = {self._name!r} has to know how likely every action of an opponent is, and league.opponents "
-            f"has {word!r}, of whom only answers are known in {course.slot.name}; accepted are base, random, optimal, "
-            "scripted:NAME, a run, an adapter or a model of this machine that answers without a thought, and a "
-            "strategy of `legos exploit`. Leave it out, or use 'ppo'"
+            f"loss.name = {self._name!r} needs the probability of every action of an opponent, and league.opponents "
+            f"has {word!r}, which only gives answers in {task.slot.name}; accepted are base, random, optimal, "
+            "scripted:NAME, a run, an adapter or a local model that answers without a thought, and a strategy of "
+            "`legos exploit`. Leave it out, or use 'ppo'"
         )
 
 
 def _add(
     table: DecisionTable,
     out: Decisions,
-    course: Any,
+    task: Any,
     policies: Sequence[Mapping[InfoSet, Sequence[ScoredAction]]],
     played: Played,
     trained: set[int],
     share: float,
     version: int,
 ) -> None:
-    """Adds the decision points of a game, seat by seat one of the `policies`; together they weigh `share`."""
-    env: Any = course.env
+    """Adds the decision points of a game, with one of the `policies` per seat and a total weight of `share`."""
+    env: Any = task.env
     graph = exact.graph_of(env.game)
     answers = [policies[info.player][info] for info in graph.infosets]
     masses = [np.array([answer.probability for answer in choices]) for choices in answers]
     policy = [(m / m.sum() if m.sum() else np.full(len(m), 1 / len(m))).tolist() for m in masses]
     values, reached = graph.values(policy), graph.reach([_mixed(policy, table.explore)] * env.game.num_players)
-    mixing = [reached] * env.game.num_players  # which state of a decision point it is: the others do not explore
+    mixing = [reached] * env.game.num_players  # weights of states within a decision point: the others do not explore
     if table.explore:
         seats = range(env.game.num_players)
         mixing = [graph.reach([None if seat == own else policy for seat in seats]) for own in seats]
@@ -197,29 +197,29 @@ def _add(
         agent = env.possible_agents[info.player]
         legal = parsing.write_actions(info.legal, env.action_format)
         turns = turns_of(info.legal, legal, answers[at], version)
-        role, declared = course.slot.seats[agent]
-        learner = actors.lookup(course.players, agent, role, declared).learner
+        role, declared = task.slot.seats[agent]
+        learner = actors.lookup(task.players, agent, role, declared).learner
         seat = Trajectory(agent, role, turns=turns, info={} if learner is None else {"learner": learner})
         weight = share * visits[at] / total
         out.add(played, seat, masses[at], gains, illegal, weight, table.mirror)
 
 
 def _mixed(table: list[list[float]], explore: float) -> list[list[float]]:
-    """The table with a uniformly random move every so often."""
+    """The table mixed with uniformly random moves at rate `explore`."""
     return [[(1 - explore) * p + explore / len(row) for p in row] for row in table] if explore else table
 
 
 def action_values(
     graph: Any, at: int, values: Sequence[Sequence[float]], chances: Sequence[float], scale: float
 ) -> Floats | None:
-    """What each action of an information set is worth to its player, (A,); None where the others never let it come up.
+    """The value of each action of an information set to its player, (A,); None if the others never let it occur.
 
     Args:
-        graph: of the game, see `legos_envs.exact`.
+        graph: graph of the game, see `legos_envs.exact`.
         at: the number of the information set.
-        values: of each node for each player.
-        chances: how likely the others and chance come to each node.
-        scale: what the values are divided by.
+        values: value of each node for each player.
+        chances: probability that the others and chance reach each node.
+        scale: divisor of the values.
     """
     info, nodes = graph.infosets[at], graph.members[at]
     met = sum(chances[node] for node in nodes)
@@ -233,7 +233,7 @@ def action_values(
 
 
 def spreads(graph: Any) -> list[float]:
-    """By player, the standard deviation of the returns when all play uniformly; 1 where it is less."""
+    """For each player, the standard deviation of the returns under uniform play, but at least 1."""
     uniform = [[1 / len(info.legal)] * len(info.legal) for info in graph.infosets]
     reached = graph.reach([uniform] * graph.num_players)
     ends = [(mass, returns) for mass, returns in zip(reached, graph.returns) if returns]

@@ -1,4 +1,4 @@
-"""The numbers of a step's episodes. Shown while a run works by dashboard.py, kept by metrics_file.py."""
+"""Metrics of a step's episodes. dashboard.py shows them during a run, metrics_file.py stores them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from legos_train.rollout import filters
 def episode_metrics(
     episodes: Sequence[Episode], *, by_env: bool = False, success: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Reward by role, how episodes ended, and the length and variety of what was said.
+    """Reward by role, how episodes ended, and the length and variety of answers.
 
     `invalid_rate` is the share of games (episodes, or matches inside them) in which a seat of the learner used up its
-    retries; `unscored_rate` the share of episodes that nobody could score; `illegal_rate` the share of the learner's
-    actions with a list of legal ones that stated none of them. A rate without anything to count is None. `prompts` is
-    the number of distinct prompts, `reward_error` the standard error of a role's mean. `win_rate` is the learner's
-    share of the games it won in a role where two compete, a draw counting half; in the envs of `success`, whose seats
-    are paid on scales of their own, `success_rate` by role instead.
+    retries; `unscored_rate` the share of episodes that could not be scored; `illegal_rate` the share of the learner's
+    actions, given a list of legal ones, that named none of them. A rate without anything to count is None. `prompts`
+    is the number of distinct prompts, `reward_error` the standard error of a role's mean. `win_rate` is the learner's
+    share of won games in a role where two compete, a draw counting half; in the envs of `success`, whose seats have
+    returns on different scales, `success_rate` by role instead.
 
     Args:
-        episodes: of one step.
-        by_env: roles are called `ENV/ROLE`, for runs with several envs.
+        episodes: the episodes of one step.
+        by_env: roles are named `ENV/ROLE`, for runs with several envs.
         success: the envs whose returns cannot be compared between seats, see `outcomes.competitive`.
     """
     rewards: dict[str, list[float]] = {}
@@ -49,7 +49,7 @@ def episode_metrics(
         for trajectory in episode.trajectories.values():
             if "unscored" in (episode.outcome, trajectory.info.get("ending")):
                 unscored += 1
-            elif not bad:  # else its zero is not a return
+            elif not bad:  # an unscored zero is not a return
                 role = f"{episode.env_id}/{trajectory.role}" if by_env else trajectory.role
                 rewards.setdefault(role, []).append(trajectory.total)
                 clusters.setdefault(role, []).append(number if episode.group is None else (episode.group,))
@@ -82,8 +82,8 @@ def episode_metrics(
 def learner_metrics(
     episodes: Sequence[Episode], learners: Collection[str], success: Collection[str] = ()
 ) -> dict[str, dict[str, float | None]]:
-    """By learner what the seats it played got: `reward`, the mean return of those that were scored, and `win_rate`, the
-    share of games won, a draw counting half, or in the envs of `success` the share of seats that succeeded.
+    """For each learner, the results of its seats: `reward`, the mean return of those that were scored, and `win_rate`,
+    the share of games won, a draw counting half, or in the envs of `success` the share of seats that succeeded.
     """
     rewards: dict[str, list[float]] = {name: [] for name in learners}
     points: dict[str, list[float]] = {name: [] for name in learners}
@@ -107,7 +107,7 @@ def _share(count: int, of: int) -> float | None:
 
 
 def _broken(episode: Episode) -> list[bool]:
-    """By table, whether a seat of the learner there used up its retries."""
+    """For each table, whether a learner's seat used up its retries."""
     tables: dict[str, bool] = {}
     for agent, trajectory in episode.trajectories.items():
         if filters.is_learners(trajectory):
@@ -129,7 +129,7 @@ def _succeeded(episode: Episode) -> dict[str, float]:
 def standard_error(values: Sequence[float], clusters: Sequence[Hashable]) -> float | None:
     """The standard error of a mean of values that are independent only between clusters (Liang and Zeger, 1986).
 
-    Episodes of one group share a seed, and solvers of one episode a table; so groups, or else episodes, are the
+    Episodes of one group share a seed, and solvers of one episode share a table; so groups, or else episodes, are the
     clusters. None with fewer than two of them.
     """
     mean = math.fsum(values) / len(values)
@@ -143,7 +143,7 @@ def standard_error(values: Sequence[float], clusters: Sequence[Hashable]) -> flo
 
 
 def _won(episode: Episode) -> dict[str, float]:
-    """1, 0.5 or 0 for each seat of the learner at a table where two compete, by who got more."""
+    """1, 0.5 or 0 for each seat of the learner at a table where two compete, by the higher return."""
     if episode.outcome == "unscored":
         return {}
     tables: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""The end of a run: what it is worth, which weights are published, and its files."""
+"""The end of a run: final evaluation, choice of the weights to publish, and output files."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from legos_train.disk import MetricsFile, RunDirectory
 from legos_train.observe import Result, eval_numbers, verdict
 from legos_train.players import actors
-from legos_train.run.evaluate import AVERAGE, evaluate, publish_average
 from legos_train.run.parts import Parts
+from legos_train.run.periodic_eval import AVERAGE, evaluate, publish_average
 from legos_train.run.report_facts import facts_of
 from legos_train.run.trainer import Trainer
 
 PAST = "past"
-"""The adapter that earlier weights of the run play under."""
+"""The adapter name for earlier weights of the run."""
 
 
 def finish(trainer: Trainer, run: RunDirectory, first: Mapping[str, float], seconds: float, quiet: bool) -> Result:
-    """Measures the run, publishes the better weights, and writes adapters, report and result."""
+    """Evaluates the run, publishes the better weights, and writes adapters, report and result."""
     from legos_train.observe.report import print_table, write_report
 
     config, parts, backend, step = trainer.config, trainer.parts, trainer.parts.backend, trainer.learner.step
@@ -48,7 +48,7 @@ def finish(trainer: Trainer, run: RunDirectory, first: Mapping[str, float], seco
 
 
 def _measured(parts: Parts, records: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
-    """The evaluation of the weights as they are: that of the last row, where it is still of them."""
+    """The evaluation of the current weights: that of the last row if it still applies."""
     row = records[-1] if records else {}
     replaced = parts.config.monitor.action == "rollback" and row.get("alarms")
     if row.get("step") != parts.learner.step or not row.get("eval") or replaced:
@@ -59,16 +59,16 @@ def _measured(parts: Parts, records: Sequence[Mapping[str, Any]]) -> Mapping[str
 
 
 def past_steps(steps: int) -> list[int]:
-    """After which steps weights are put aside, to be met at the end: a quarter, half and three quarters of the run."""
+    """Steps after which weights are kept as opponents for the end: a quarter, half and three quarters of the run."""
     return sorted({steps * k // 4 for k in (1, 2, 3)} - {0, steps})
 
 
 def _against_past(parts: Parts, published: str, known: Mapping[str, float]) -> dict[str, float]:
-    """Win rates of the published weights, where two sides compete and no exact number says what they are worth: against
-    the base, unless their evaluation has that already, and against the weights that the run had on its way.
+    """Win rates of the published weights if two sides compete and no exact number tells their value: against the base,
+    unless their evaluation already has that, and against earlier weights of the run.
     """
     own = actors.POLICY if published == "last" else AVERAGE
-    wins = [course.prefix + eval_numbers.BASE_WINS for course in parts.measurer.contests]
+    wins = [task.prefix + eval_numbers.BASE_WINS for task in parts.measurer.contests]
     numbers = {} if all(name in known for name in wins) else parts.measurer.against(own, {"base": None})
     for step, snapshot in parts.past.items():
         if step < parts.learner.step and parts.measurer.contests:

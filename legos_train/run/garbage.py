@@ -1,7 +1,7 @@
-"""The garbage collector of a run: rarer passes, over fewer objects.
+"""Garbage collection during a run: less frequent passes over fewer objects.
 
 Python looks for unreachable cycles after every 700 new objects, again and again among those that survive: a fifth of
-the time in which small games are played. A step keeps what it makes to its end and leaves few cycles behind.
+the time spent playing small games. A step keeps what it allocates until its end and leaves few cycles behind.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 YOUNG = 50_000
-"""New objects after which a pass begins; what cycles hold waits for it."""
+"""Number of new objects that triggers a pass; memory held by cycles waits for it."""
 
 
 @contextmanager
 def rarely_collected() -> Iterator[None]:
-    """While it lasts, what is loaded by now is left out of all passes, and these are rarer.
+    """In this context, objects that already exist are excluded from passes, and passes are less frequent.
 
-    What the caller has frozen stays frozen; `gc.unfreeze` would thaw that too, so nothing is added to it.
+    Objects frozen by the caller stay frozen; `gc.unfreeze` would thaw them too, so nothing is added then.
     """
     before, frozen = gc.get_threshold(), gc.get_freeze_count() > 0
     gc.collect()

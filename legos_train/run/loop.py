@@ -1,13 +1,13 @@
 """Self-play training: play a batch of episodes, assign credit, take one optimiser step, publish, repeat.
 
 Method: policy gradient with per-role baselines (SPIRAL, arXiv 2506.24119) on LoRA weights, PPO's clip (1707.06347), and
-a KL penalty to the frozen base model, which is what makes self-play settle on mixed equilibria (compare R-NaD,
+a KL penalty to the frozen base model, which makes self-play settle on mixed equilibria (compare R-NaD,
 2206.15378, and magnetic mirror descent, 2206.05825).
 
-In synchronous mode, the default, one process alternates: everything that happens in a step is a function of the state
-at its start. Caches that depend on what happened to be computed together are dropped at every checkpoint, in every run,
-so that a resumed run repeats an uninterrupted one bit for bit. With `asynchronous.enabled` episodes are generated while
-the step before is still being learned from (overlap.py).
+In synchronous mode, the default, one process alternates: everything in a step is a function of the state at its start.
+Caches whose contents depend on what was computed together are dropped at every checkpoint, in every run, so that a
+resumed run repeats an uninterrupted one bit for bit. With `asynchronous.enabled` episodes are generated while the
+learner is still working on the previous step (overlap.py).
 """
 
 from __future__ import annotations
@@ -58,23 +58,23 @@ def train(
     on_step: OnStep | None = None,
     watch: int | None = None,
 ) -> Result:
-    """Runs a training run to its end. Started by `mlx.launch` on several ranks, it is one run of all of them, and rank
+    """Trains to the end of the run. Started by `mlx.launch` on several ranks, they share one run, and rank
     0 writes it (model/ranks.py).
 
     Args:
         arena: actors and envs of the run; without one, or without envs in it, those of the config. A config given here
             instead is taken as `config`.
-        config: the run; without a `run_dir` a new directory below `runs/` is made.
-        resume: go on from the newest checkpoint of the run in `run_dir`; from the start when it has none. A finished
-            run goes on when the config has more steps than it had; else there is nothing to do.
+        config: settings of the run; without a `run_dir` a new directory below `runs/` is created.
+        resume: continue from the latest checkpoint of the run in `run_dir`; from the start if it has none. A finished
+            run continues if the config has more steps than before; otherwise there is nothing to do.
         quiet: print nothing.
         on_step: called with every metrics record.
-        watch: a port of this machine (0: any) on which a browser sees the run's episodes as they are written.
+        watch: a port on this machine (0: any) where a browser can view the run's episodes as they are written.
 
     Raises:
-        RunError: the run directory is in use, or holds another run, or none to go on with.
-        TrainingError: training would have been for nothing; the message says why (NothingToLearn: and what to change).
-        Stopped: SIGINT or SIGTERM came; the checkpoint of the last whole step is written, and the result so far told.
+        RunError: the run directory is in use, holds another run, or none to resume.
+        TrainingError: training would be pointless; the message says why (NothingToLearn: and what to change).
+        Stopped: SIGINT or SIGTERM came; the checkpoint of the last whole step is written and the result so far printed.
     """
     if not isinstance(arena, (Arena, TrainConfig, NoneType)):
         raise TypeError(f"train takes an Arena, a TrainConfig or both, got {arena!r}; try TrainConfig(env=...)")
@@ -87,7 +87,7 @@ def train(
         raise ConfigError("resume needs the run to continue: give --run-dir runs/NAME (in Python run_dir)")
     if arena is not None and arena.envs:
         if config.env != TrainConfig().env or config.env_args:
-            raise ConfigError("envs are given in the arena and in the config; give them in one of the two")
+            raise ConfigError("envs are given both in the arena and in the config; give them in only one")
         config = config.model_copy(update={"env": tuple(slot.entry() for slot in arena.envs.values())})
     with joined() as world:
         options = RunOptions(resume, quiet, on_step, watch, world)
@@ -95,7 +95,7 @@ def train(
 
 
 def _begin(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Result:
-    """The run of a process on its own, or of rank 0, with its directory."""
+    """The run of a single process, or of rank 0, with its directory."""
     path = config.run_dir or new_run_directory(Path("runs"), config.title, config.model, config.seed)
     directory = RunDirectory(path)
     if options.resume:
@@ -124,7 +124,7 @@ def _begin(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Res
 
 
 def _finished(run: RunDirectory, config: TrainConfig) -> bool:
-    """Whether nothing is left to do: a run that ended by itself may go on when it is asked for more steps."""
+    """Whether nothing is left to do: a run that ended normally may continue if more steps are asked for."""
     if not run.finished:
         return False
     result = _read_result(run.path)
@@ -132,7 +132,7 @@ def _finished(run: RunDirectory, config: TrainConfig) -> bool:
 
 
 def _follow(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Result:
-    """The run of a rank above 0: what it writes goes nowhere."""
+    """The run of a rank above 0: what it writes is discarded."""
     assert options.world is not None
     told = json.loads(options.world.share(b""))
     path = Path(told["path"])
@@ -158,9 +158,9 @@ def _run(
     trainer, start = _trainer(config, arena, run, options)
     parts = trainer.parts
     try:
-        # A directory holds a run from here on: not before, so that a start with a wrong setting can be tried again.
+        # The directory counts as a run only from here on, so that a start with a wrong setting can be retried.
         run.begin(to_toml(config.model_copy(update={"run_dir": None})))
-        if run.finished:  # and is asked for more steps
+        if run.finished:  # and more steps are asked for
             fsops.unlink(run.path / "result.json")
         stopping.check()
         crashpoint("loop.resumed")
@@ -171,19 +171,19 @@ def _run(
             with Progress(title, config.steps, start, quiet=options.quiet, mode=config.logs.progress) as progress:
                 progress.note(f"{title}; run directory {run.path}")
                 if judged := parts.arena.judged_by_code:
-                    said = f"{JUDGE} judges, since {config.model} cannot; another: --actor judge=MODEL"
+                    said = f"{JUDGE} judges, since {config.model} cannot; to change it: --actor judge=MODEL"
                     progress.note(f"{', '.join(judged)}: {said}")
                 own_notes = () if parts.decisions is None else parts.decisions.notes
                 for said in (*parts.backend.notes, *own_notes, *_rising_kl(config)):
                     progress.note(said)
                 if options.resume and not start:
-                    progress.note("no checkpoint to resume from: the run begins at step 0")
+                    progress.note("no checkpoint to resume from: starting at step 0")
                 changed = {}
                 if start and parts.steps_were != config.steps and (schedules := ", ".join(_over_steps(config))):
                     changed = {"steps_were": parts.steps_were}
                     progress.note(
-                        f"--steps was {parts.steps_were} and is {config.steps}: {schedules} go over all steps, so "
-                        f"this is not the run that had {config.steps} from the start"
+                        f"--steps was {parts.steps_were} and is {config.steps}: {schedules} span all steps, so "
+                        f"this differs from a run with {config.steps} from the start"
                     )
                 first = _first_numbers(trainer, run, start, progress)
                 progress.before(first)
@@ -216,7 +216,7 @@ def _methods(config: TrainConfig) -> str:
 
 
 def _rising_kl(config: TrainConfig) -> list[str]:
-    """`loss.kl` alone, below the default of `kl_end`, makes a KL that grows, and nobody has asked for that."""
+    """A note if only `loss.kl` is set, below the default of `kl_end`: the KL weight then grows unasked."""
     default = LossSettings().kl_end or 0.0
     losses = [one.loss for one in (config.learners.values() or [config])]
     rising = dict.fromkeys(loss.kl for loss in losses if loss.kl < default == loss.kl_end)
@@ -234,10 +234,10 @@ def _tell_so_far(path: Path, config: TrainConfig, first: Mapping[str, float]) ->
 
 
 def _trainer(config: TrainConfig, arena: Arena | None, run: RunDirectory, options: RunOptions) -> tuple[Trainer, int]:
-    """The trainer as it goes on, and how many steps it has done."""
+    """The trainer, ready to continue, and how many steps it has done."""
     root = run.path / "checkpoints"
     kept = options.resume and root.is_dir() and checkpoint.load_newest(root, run.id) is not None
-    # Built once: ranks agree while they build, and those above 0 do not know whether a checkpoint is whole.
+    # Built once: ranks agree while they build, and those above 0 do not know whether a checkpoint is complete.
     trainer = Trainer(build(config, arena, options.world, fresh=not kept, run_id=run.id))
     try:
         return trainer, state.restore(trainer.parts, root) if options.resume else 0
@@ -247,7 +247,7 @@ def _trainer(config: TrainConfig, arena: Arena | None, run: RunDirectory, option
 
 
 def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Progress) -> dict[str, float]:
-    """What the policy was worth before the first step; measured once and kept in the run directory."""
+    """The evaluation before the first step; done once and stored in the run directory."""
     if (kept := run.first_numbers()) is not None:
         return kept
     if start:
@@ -268,12 +268,12 @@ def _read_result(path: Path) -> Result:
         return Result.from_kept(path, kept)
     except TypeError as error:
         raise RunError(
-            f"{str(path / 'result.json')!r} is not a result of a run ({error}). Remove it: --resume writes it again"
+            f"{str(path / 'result.json')!r} is not a run's result ({error}). Remove it: --resume writes it again"
         ) from None
 
 
 def _over_steps(config: TrainConfig) -> list[str]:
-    """The settings whose schedules go over all steps of a run."""
+    """The settings whose schedules span all steps of a run."""
     loss, average = config.loss, config.average
     schedules = {
         "optim.lr_end": config.optim.lr_end != 1,
@@ -284,7 +284,7 @@ def _over_steps(config: TrainConfig) -> list[str]:
 
 
 def _check_same(new: TrainConfig, old: TrainConfig) -> None:
-    """A resumed run goes on as it was; only its end may move away."""
+    """Checks that a resumed run keeps its settings; only the number of steps may grow."""
     if new.steps < old.steps:
         raise RunError(f"a run of {old.steps} steps cannot be resumed as one of {new.steps}; --steps may only grow")
     display: Any = {"run_dir": True, "logs": {"progress"}, "steps": True}

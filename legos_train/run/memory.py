@@ -1,4 +1,4 @@
-"""What a run will need of memory, from the shape of its model alone: no weights, no download."""
+"""Estimates the memory of a run from the shape of its model alone, without weights or a download."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from legos_train.config import TrainConfig, sizes
 GROUP = 64
 """Weights that share a scale in the 4-bit layout."""
 KV_LIMIT = 4 << 30
-"""`Engine.max_kv_bytes`: rows wait where keys and values would take more."""
+"""`Engine.max_kv_bytes`: rows wait if keys and values would need more."""
 HALF, FULL = 2, 4
 LOGIT_ARRAYS = 3
 """Logits, their gradient and one intermediate result, at every trained token."""
 KEPT, INSIDE = 1, 16
-"""What the backward pass keeps of a token, in hidden vectors: of every block, and of the one that is recomputed."""
+"""What the backward pass keeps per token, in hidden vectors: for every block, and for the recomputed one."""
 
 
 def outline(size: sizes.Size) -> nn.Module:
-    """The model of a size with weights that are never computed: MLX evaluates what is asked for only."""
+    """A model of the given size whose weights are never computed, since MLX evaluates lazily."""
     module = importlib.import_module(f"mlx_lm.models.{size.shape['model_type']}")
     model: nn.Module = module.Model(module.ModelArgs.from_dict(size.shape))
     if size.bits < 16:
@@ -35,7 +35,7 @@ def outline(size: sizes.Size) -> nn.Module:
 
 
 def needs(config: TrainConfig, size: sizes.Size) -> str:
-    """Lines for people: each part of the memory that a run of this model takes."""
+    """Readable lines: each part of the memory that a run of this model needs."""
     counts, number = _counted(size.model), FULL if on_cpu() else HALF  # a CPU computes in float32
     unpacked = unpacks_at_load(config.dequantize, counts.quantised * number)
     base = counts.nbytes(number, None if unpacked else size.bits)
@@ -49,14 +49,14 @@ def needs(config: TrainConfig, size: sizes.Size) -> str:
     with_keys = layers // shape.get("full_attention_interval", 1)
     a_token = 2 * with_keys * shape["num_key_value_heads"] * shape["head_dim"] * number
     cache = min(KV_LIMIT, config.max_rows * config.context * a_token)
-    part = max(config.max_batch_tokens, config.context)  # a longer row is a part of its own
+    part = max(config.max_batch_tokens, config.context)  # a longer row is its own part
     logits = LOGIT_ARRAYS * part * shape["vocab_size"] * FULL
     hidden = part * shape["hidden_size"] * number
     kept = hidden * (layers * (KEPT if config.optim.checkpoint_layers else INSIDE) + INSIDE)
     total = base + copies * trained * FULL + cache + logits + kept
     return "\n".join(
         [
-            f"{config.model} is not on this machine: from its shape, without measuring time",
+            f"{config.model} is not on this machine: estimated from its shape, without timing",
             f"base model      {_gib(base)}{more}",
             f"LoRA, optimiser, average  {_gib(copies * trained * FULL)} ({trained:,} weights trained)",
             f"keys and values  at most {_gib(cache)}: {config.max_rows} rows of {config.context} tokens, {a_token:,} "
@@ -68,14 +68,14 @@ def needs(config: TrainConfig, size: sizes.Size) -> str:
 
 
 class Counts(NamedTuple):
-    """How many weights of a model are quantised, how many are not, and how many LoRA of rank 1 has in its blocks."""
+    """Numbers of a model's quantised and plain weights, and of LoRA weights of rank 1 in its blocks."""
 
     quantised: int
     others: int
     sides: int
 
     def nbytes(self, number: int, bits: int | None) -> float:
-        """With `number` bytes for each plain weight and each scale; `bits` None: quantised weights are plain, too."""
+        """Bytes, with `number` for each plain weight and each scale; `bits` None: quantised weights count as plain."""
         if bits is None or not self.quantised:
             return (self.quantised + self.others) * number
         return self.quantised * bits / 8 + (self.others + 2 * self.quantised / GROUP) * number
@@ -83,7 +83,7 @@ class Counts(NamedTuple):
 
 @functools.lru_cache(maxsize=1)
 def _counted(model: str) -> Counts:
-    """The numbers of a model in the list of sizes."""
+    """The counts of a model in the list of sizes."""
     size = sizes.shape_of(model)
     assert size is not None
     whole = outline(size)

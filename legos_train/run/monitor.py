@@ -1,9 +1,9 @@
-"""Watches a run's metrics for the ways in which self-play collapses or learns nothing. It decides; the trainer acts.
+"""Watches a run's metrics for signs that self-play collapses or learns nothing. It decides; the trainer acts.
 
-Each number is a running mean over `window` steps. When it is beyond its limit `patience` steps in a row there is one
-alarm; the next one of that name comes only after the number was within its limit again for as long. What is measured
-every few steps is looked at once for each measurement. `MonitorSettings` in `legos_train.config.sections` has the
-limits, `WATCHED` what is compared with them.
+Each number is a running mean over `window` steps. If it exceeds its limit for `patience` steps in a row there is one
+alarm; the next one of that name comes only after the number was within its limit for as long. Values that are measured
+every few steps are checked once per measurement. `MonitorSettings` in `legos_train.config.sections` has the limits,
+`WATCHED` the values that are compared with them.
 """
 
 from __future__ import annotations
@@ -20,34 +20,36 @@ from legos_train.observe import eval_numbers, verdict
 NO_BOUND = math.inf
 
 
-class Watched(NamedTuple):
-    """What a limit is about: a key of the metrics record, or what is made of it, and what to do beyond the limit."""
+class Monitored(NamedTuple):
+    """What a limit applies to: a key of the metrics record or a value derived from it, and advice if exceeded."""
 
     key: str
     advice: str
     least: bool = False
-    """Whether the limit is the least value, not the largest."""
+    """Whether the limit is a minimum rather than a maximum."""
 
 
 WATCHED = {
-    "role_gap": Watched(
+    "role_gap": Monitored(
         "reward", 'one role wins whatever the other does; try `credit.name = "rae"`, a league, or a fairer environment'
     ),
-    "unscored": Watched("unscored_rate", "the judge is not understood; give it another model (`actors`)"),
-    "invalid": Watched("invalid_rate", "the policy loses the format; raise the KL weight or lower the learning rate"),
-    "illegal": Watched("illegal_rate", "the policy answers with what is not a legal action; raise the KL weight"),
-    "idle": Watched("learning_updates", "steps pass without an update; see their `dropped`, `left_out` and `outcomes`"),
-    "live": Watched("live_share", "almost no token has a gradient; use larger groups, or a curriculum", least=True),
-    "entropy": Watched(
+    "unscored": Monitored("unscored_rate", "the judge's verdicts cannot be parsed; give it another model (`actors`)"),
+    "invalid": Monitored("invalid_rate", "the policy loses the format; raise the KL weight or lower the learning rate"),
+    "illegal": Monitored("illegal_rate", "the policy's answers are not legal actions; raise the KL weight"),
+    "idle": Monitored(
+        "learning_updates", "steps pass without an update; see their `dropped`, `left_out` and `outcomes`"
+    ),
+    "live": Monitored("live_share", "almost no token has a gradient; use larger groups, or a curriculum", least=True),
+    "entropy": Monitored(
         "entropy", "the policy has become almost deterministic; raise the KL weight or the entropy bonus", least=True
     ),
-    "length": Watched(
+    "length": Monitored(
         "tokens_per_turn", "answers grow or shrink without bound; look at rollouts.jsonl, then at `loss.aggregation`"
     ),
-    "zero_advantages": Watched(
+    "zero_advantages": Monitored(
         "zero_advantages", "almost nothing is left to learn from; use larger groups, or a curriculum"
     ),
-    "kl": Watched("kl", "the policy is far from its reference; raise the KL weight or lower the learning rate"),
+    "kl": Monitored("kl", "the policy is far from its reference; raise the KL weight or lower the learning rate"),
 }
 MEASURED = {
     "worse": "both last weights and average are worse than before the first step; lower the learning rate, raise the "
@@ -59,7 +61,7 @@ MEASURED = {
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A limit that was crossed. `limit` is the bound that `value`, a running mean, is beyond."""
+    """A limit that was crossed: `value`, a running mean, is beyond `limit`."""
 
     name: str
     value: float
@@ -70,7 +72,7 @@ class Alarm:
 
 @dataclass(slots=True)
 class _Watch:
-    """One number: its last values, how many steps in a row it was beyond or within, and whether an alarm is on."""
+    """State of one number: its last values, how many steps in a row it was beyond or within, and any alarm."""
 
     recent: deque[float]
     beyond: int = 0
@@ -89,7 +91,7 @@ class CollapseMonitor:
         self._stretch = verdict.Stretch()
 
     def check(self, record: Mapping[str, Any]) -> list[Alarm]:
-        """The alarms that a step sets off, usually none. Numbers that are missing or not finite are left out.
+        """The alarms that a step triggers, usually none. Missing or non-finite numbers are skipped.
 
         Args:
             record: a step's metrics: `step` and the keys of `WATCHED`.
@@ -113,11 +115,11 @@ class CollapseMonitor:
     def check_measured(
         self, step: int, start: Mapping[str, float], last: Mapping[str, float], average: Mapping[str, float]
     ) -> list[Alarm]:
-        """The alarms that an evaluation sets off: worse than at the start, an average that lags behind, a standstill.
+        """The alarms that an evaluation triggers: worse than at the start, an average that lags behind, a standstill.
 
-        `worse`: by how much even the better of both weights is behind the start, beyond what chance explains.
-        `average_lag`: how much of what the last weights gained since the start the average lacks, as a share of it.
-        `standstill`: the share of the way to the optimum that is left where exact numbers have stopped moving.
+        `worse`: by how much even the better of both weights falls below the start, beyond what chance explains.
+        `average_lag`: the share of the last weights' gain since the start that the average lacks.
+        `standstill`: the share of the way to the optimum that is left when exact numbers have stopped moving.
         """
         alarms = []
         for name, value in {**_measured(start, last, average), **self._standstill(step, start, last)}.items():
@@ -128,7 +130,7 @@ class CollapseMonitor:
         return alarms
 
     def _standstill(self, step: int, start: Mapping[str, float], last: Mapping[str, float]) -> dict[str, float]:
-        """What is left of the way, on average over the envs with an exact number, once that stands still; else 0."""
+        """The remaining share, averaged over the envs with an exact number, once that stops moving; else 0."""
         shares = [share for name in verdict.measures(last) if (share := verdict.to_go(start, last, name)) is not None]
         if not shares:
             return {}
@@ -137,7 +139,7 @@ class CollapseMonitor:
 
     @staticmethod
     def _crossed(watch: _Watch, crossed: bool, patience: int) -> bool:
-        """Whether this is the moment of an alarm: beyond the limit for long enough, and not said before."""
+        """Whether to raise an alarm now: beyond the limit for long enough, and not yet raised."""
         watch.beyond, watch.within = (watch.beyond + 1, 0) if crossed else (0, watch.within + 1)
         if watch.on and watch.within >= patience:
             watch.on = False
@@ -157,7 +159,7 @@ class CollapseMonitor:
         return (float(limit), NO_BOUND) if WATCHED[name].least else (-NO_BOUND, float(limit))
 
     def _against_first(self, watch: _Watch, tokens: float) -> float | None:
-        """The length as a multiple of the first steps' mean; None while those are being gathered."""
+        """The length as a multiple of the first steps' mean; None while those are being collected."""
         if watch.first_count < self.settings.window:
             watch.first_sum += tokens
             watch.first_count += 1
@@ -175,14 +177,14 @@ class CollapseMonitor:
         return Alarm(name, value, limit, s.action, text + self._action())
 
     def reset(self) -> None:
-        """Forgets the last values, for after a rollback; the first steps' length is kept."""
+        """Drops the last values, for use after a rollback; the first steps' length is kept."""
         for watch in self._watches.values():
             watch.recent.clear()
             watch.beyond, watch.within, watch.on = 0, 0, False
         self._stretch = verdict.Stretch()
 
     def state_dict(self) -> dict[str, Any]:
-        """All that was seen, as JSON values."""
+        """The whole state, as JSON values."""
         return {
             name: {
                 "recent": list(watch.recent),
@@ -197,7 +199,7 @@ class CollapseMonitor:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state_dict`. Raises ValueError when other numbers were watched; new ones begin anew."""
+        """The inverse of `state_dict`. Raises ValueError if other numbers were watched; new ones start empty."""
         if not set(state) <= set(self._watches):
             raise ValueError(f"the monitor's state is of {sorted(state)}; this version watches {sorted(self._watches)}")
         self._stretch = verdict.Stretch(**state.get("standstill", {}).get("stretch", {}))
@@ -216,7 +218,7 @@ def _value(name: str, record: Mapping[str, Any]) -> float | None:
 
 def _gap(rewards: Mapping[str, Any]) -> float | None:
     """The largest difference between the mean returns of two roles of one env."""
-    by_env: dict[str, list[float]] = {}  # with several envs, roles are called ENV/ROLE
+    by_env: dict[str, list[float]] = {}  # with several envs, roles are named ENV/ROLE
     for role, mean in rewards.items():
         if eval_numbers.is_number(mean):
             by_env.setdefault(role.rpartition("/")[0], []).append(float(mean))
@@ -225,7 +227,7 @@ def _gap(rewards: Mapping[str, Any]) -> float | None:
 
 
 def _measured(start: Mapping[str, float], last: Mapping[str, float], average: Mapping[str, float]) -> dict[str, float]:
-    """The values of `MEASURED`, where both numbers are known; the largest of all envs."""
+    """The values of `MEASURED` if both numbers are known; the largest of all envs."""
     worse: list[float] = []
     lag: list[float] = []
     for name in verdict.measures(last):

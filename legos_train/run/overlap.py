@@ -1,10 +1,10 @@
-"""Asynchronous actor-learner: episodes are generated while the step before is still being learned from.
+"""Asynchronous actor-learner: episodes are generated while the learner is still working on the previous step.
 
-On the CPU generation is a process of its own: two threads of one process would share one interpreter. On Metal it is a
-thread: two processes on one GPU have brought whole machines down. With servers it is a thread too, which only asks
-them; a publish waits for none of them, since an adapter's name there stands for one version. In every case the learner
-asks for a bounded number of batches ahead, so that an episode is at most `max_off_policy_steps` old when it is trained
-on; whatever is older all the same is dropped before it is used, and counted.
+On the CPU generation runs in a separate process: two threads of one process would share one interpreter. On Metal it is
+a thread: two processes on one GPU have crashed whole machines. With servers it is also a thread, which only sends
+requests; publishing does not wait for them, since an adapter's name there stands for one version. In every case the
+learner requests a bounded number of batches ahead, so an episode is at most `max_off_policy_steps` old when it is
+trained on; any that is still older is dropped before use, and counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from inference import Engine
+from inference import Engine, tensors
 from legos_envs import Episode
 from legos_envs.records import episode_from_json
 from legos_train.arena import Arena
@@ -40,10 +40,10 @@ START_SECONDS = 120.0
 
 
 class ThreadGenerator:
-    """Plays in a thread of this process, on servers or on an engine of its own over the same base weights.
+    """Plays in a thread of this process, on servers or on its own engine over the same base weights.
 
     Args:
-        parts: of the run.
+        parts: parts of the run.
         servers: plays on servers; it belongs to the thread from now on.
     """
 
@@ -60,7 +60,7 @@ class ThreadGenerator:
         try:
             generator = self._servers or self._generator()
             serving_jobs.serve_jobs(generator, self._inbox, self._out.put, time.perf_counter)
-        except Exception as error:  # nobody waits for a thread: the learner hears of it from `collect`
+        except Exception as error:  # nothing joins the thread; `collect` reports it to the learner
             self._out.put(serving_jobs.BatchResult(-1, error=error))
         finally:
             if generator is not None:
@@ -95,16 +95,13 @@ class ThreadGenerator:
             return None
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
-        if not isinstance(weights, tinker.RemoteWeights):
-            weights = dict(weights)
-            mx.eval(weights)
         self._inbox.put(serving_jobs.Publish(name, weights, version))
 
     def unpublish(self, name: str) -> None:
         self._inbox.put(serving_jobs.Publish(name, None))
 
     def drop_caches(self) -> None:
-        """Nothing: an asynchronous run is not repeated bit for bit."""
+        """Does nothing: an asynchronous run is not reproducible bit for bit."""
 
     def close(self) -> None:
         self._inbox.put(None)
@@ -112,7 +109,7 @@ class ThreadGenerator:
 
 
 class ProcessGenerator:
-    """Plays in a process of its own, `legos_train.run.worker`."""
+    """Plays in a separate process, `legos_train.run.worker`."""
 
     def __init__(self, config: TrainConfig):
         self._folder = Path(tempfile.mkdtemp(prefix="legos-weights-"))
@@ -148,9 +145,9 @@ class ProcessGenerator:
         try:
             for line in self._process.stdout:
                 self._take(json.loads(line))
-        except ValueError as error:  # half a line: the process was killed while it wrote
-            print(f"the generating process wrote no whole answer: {error}", file=sys.stderr)
-        finally:  # whatever happens, nobody waits for ever
+        except ValueError as error:  # half a line: the process was killed while writing
+            print(f"the generating process wrote an incomplete answer: {error}", file=sys.stderr)
+        finally:  # whatever happens, nothing waits forever
             self._out.put(None)
             self._ready.set()
 
@@ -179,21 +176,21 @@ class ProcessGenerator:
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
         self._count += 1
         path = self._folder / f"{self._count}.safetensors"
-        mx.save_safetensors(str(path), dict(sorted(weights.items())))
+        path.write_bytes(tensors.to_bytes(weights))
         self._send({"name": name, "path": str(path), "version": version})
 
     def unpublish(self, name: str) -> None:
         self._send({"name": name, "path": None})
 
     def drop_caches(self) -> None:
-        """Nothing: an asynchronous run is not repeated bit for bit."""
+        """Does nothing: an asynchronous run is not reproducible bit for bit."""
 
     def close(self) -> None:
         if self._process.stdin is not None and not self._process.stdin.closed:
             try:
                 self._process.stdin.close()
             except BrokenPipeError:
-                print("the generating process had ended before it was told to", file=sys.stderr)
+                print("the generating process ended early", file=sys.stderr)
         try:
             self._process.wait(timeout=1)
         except subprocess.TimeoutExpired:
@@ -206,10 +203,10 @@ class ProcessGenerator:
 
 
 def make_batch_generator(parts: Parts) -> ThreadGenerator | ProcessGenerator:
-    """As `asynchronous.backend` says; auto: a process on CPU and CUDA, a thread on Metal and with servers.
+    """Follows `asynchronous.backend`; auto: a process on CPU and CUDA, a thread on Metal and with servers.
 
     Raises:
-        ConfigError: the run cannot be generated elsewhere.
+        ConfigError: the run's episodes cannot be generated elsewhere.
     """
     arena, config = parts.arena, parts.config
     kind = type(arena)
@@ -225,7 +222,7 @@ def make_batch_generator(parts: Parts) -> ThreadGenerator | ProcessGenerator:
         chosen = "thread" if metal or not _by_name(parts) else "process"
     if chosen == "process" and not _by_name(parts):
         raise ConfigError(
-            "asynchronous.backend = 'process' needs envs and actors that another process can make from their names; "
+            "asynchronous.backend = 'process' needs envs and actors that another process can create by name; "
             "this arena holds Python objects: use 'thread'"
         )
     return ThreadGenerator(parts) if chosen == "thread" else ProcessGenerator(config)
@@ -243,12 +240,12 @@ def overlapped(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dic
     reuse, oldest = config.replay.reuse, settings.max_off_policy_steps
     if reuse > 1:
         oldest = min(oldest, config.replay.max_staleness)
-    ahead = min(settings.queue, oldest // reuse)  # every batch before is used for so many steps
+    ahead = min(settings.queue, oldest // reuse)  # every earlier batch is used for `reuse` steps
     generator = make_batch_generator(parts)
     parts.sync.use(generator, parts.league)
-    submitted = collected = asked = start  # `asked`: the step that the last batch was asked for
-    lost = 0  # episodes that were too old, since the last record
-    retired: list[tuple[int, str]] = []  # last batch that may need it, adapter
+    submitted = collected = asked = start  # `asked`: the step for which the last batch was requested
+    lost = 0  # stale episodes since the last record
+    retired: list[tuple[int, str]] = []  # (last batch that may need it, adapter)
     parts.sync.retire = lambda adapter: retired.append((submitted, adapter))
     while trainer.learner.step < config.steps:
         step = trainer.learner.step + 1
@@ -292,13 +289,13 @@ def overlapped(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dic
 
 
 def split_stale(episodes: Sequence[Episode], version: int, limit: int) -> tuple[list[Episode], int]:
-    """The episodes of which no trained turn is more than `limit` versions old, and how many others there were."""
+    """The episodes without trained turns more than `limit` versions old, and the number of others."""
     fresh = [episode for episode in episodes if staleness(episode, version) <= limit]
     return fresh, len(episodes) - len(fresh)
 
 
 def staleness(episode: Episode, version: int) -> int:
-    """How many optimiser steps lie between its oldest trained turn and `version`."""
+    """The number of optimiser steps between its oldest trained turn and `version`."""
     versions = [
         turn.policy_version
         for trajectory in episode.trajectories.values()

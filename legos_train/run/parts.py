@@ -1,4 +1,4 @@
-"""What a run is made of. `build` makes it once; trainer, loop, checkpoints and alarms work on it."""
+"""The parts of a run. `build` creates them once; trainer, loop, checkpoints and alarms work on them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from legos_train.run.weight_sync import WeightSync
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best weights measured so far.
+    """The best weights found so far.
 
     Attributes:
-        step: after which step.
+        step: the step after which they were taken.
         kind: `last` or `average`.
-        numbers: what was measured.
+        numbers: their evaluation.
         weights: a reference to them.
     """
 
@@ -39,21 +39,21 @@ class Best:
 
 @dataclass(slots=True)
 class Parts:
-    """One run in parts.
+    """The parts of one run.
 
     Attributes:
-        run_id: the id of the run, that of its `RunDirectory`; adapters published elsewhere carry it.
-        base: the base model, for engines beside `engine` over the same weights.
-        engine: measures, and plays unless episodes come from elsewhere.
-        sync: gives new weights to whatever plays.
-        decisions: with a loss for every action, what gives them; None: the sampled ones are learned from.
-        league: None for mirror play; the collapse monitor may put one in.
-        world: all ranks of the run, when there are several.
-        best: the best weights measured so far.
-        past: weights that the run had on its way, by step; what it is worth at the end is measured against them too.
+        run_id: the id of the run's `RunDirectory`; part of the names of adapters published elsewhere.
+        base: the base model, for other engines over the same weights.
+        engine: evaluates, and plays unless episodes come from elsewhere.
+        sync: publishes new weights to whatever plays.
+        decisions: provides all actions for a loss over them; None: learn from sampled actions.
+        league: None for mirror play; the collapse monitor may add one.
+        world: all ranks of the run, if there are several.
+        best: the best weights found so far.
+        past: earlier weights of the run, by step; the final evaluation also plays against them.
         stop_reason: why the run ends early, once it does.
-        steps_were: how many steps the run was to have when the checkpoint that was loaded was written.
-        check: called while episodes are played; what it raises ends the run.
+        steps_were: the configured number of steps when the loaded checkpoint was written.
+        check: called while episodes are played; an exception in it ends the run.
     """
 
     config: TrainConfig
@@ -79,18 +79,18 @@ class Parts:
     check: Callable[[], None] = lambda: None
 
     def use_league(self, league: League) -> None:
-        """Plays against the members of a league from now on."""
+        """Starts to play against the members of a league."""
         self.league = self.arena.league = league
 
     def drop_caches(self) -> None:
-        """Forgets what was computed before, so that what follows depends on the state alone."""
+        """Drops cached results, so that what follows depends only on the state."""
         self.engine.drop_caches()
         self.measurer.roster.drop_caches()
         self.sync.generator.drop_caches()
         self.backend.drop_caches()
 
     def close(self) -> None:
-        """Ends engines, servers' clients, threads and stores."""
+        """Closes engines, server clients, threads and stores."""
         self.measurer.close()
         self.sync.close()
         self.arena.generator = None

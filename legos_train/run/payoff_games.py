@@ -1,4 +1,4 @@
-"""The payoffs between league members that `psro` needs: from games, or exactly where the game can be solved."""
+"""The payoffs between league members that `psro` needs: from games, or exactly if the game can be solved."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 from legos_envs.table import keyed_generator
 from legos_train.errors import ConfigError
-from legos_train.evaluation import Measurer, exactly
+from legos_train.evaluation import Measurer, exact_values
 from legos_train.league import League, sides_of
 from legos_train.rollout import Job
 from legos_train.run.parts import Parts
 
 
 def fill_payoffs(parts: Parts, league: League) -> None:
-    """Finds what `psro` lacks in each env: the payoffs of every pair that has not met there."""
+    """Fills in missing payoffs for `psro` in each env: those of every pair that has not met there."""
     for env in league.standings:
         if pairs := league.missing_pairs(env):
             (_play if league.settings.payoff_games else _solve)(parts, league, env, pairs)
 
 
 def _play(parts: Parts, league: League, env: str, pairs: list[tuple[str, str]]) -> None:
-    """By `pair_games` games. One that nobody could score counts for nothing; a side of several seats by its mean."""
+    """From `pair_games` games. Unscored games are ignored; a side with several seats counts by its mean."""
     arena = parts.arena
     slot = arena.envs[env]
     live = arena.live(slot, arena.trained_roles(slot))
@@ -39,45 +39,45 @@ def _play(parts: Parts, league: League, env: str, pairs: list[tuple[str, str]]) 
 
 
 def _solve(parts: Parts, league: League, env: str, pairs: list[tuple[str, str]]) -> None:
-    """By the tree of the game: what both seats get on average, over all deals and answers that are legal."""
-    course = parts.measurer.courses[env]
-    game: Any = course.env.game  # type: ignore[attr-defined]
-    tables = {name: _table(parts.measurer, league, course, name) for name in {name for pair in pairs for name in pair}}
+    """From the game tree: the average return of both seats over all deals and legal answers."""
+    task = parts.measurer.tasks[env]
+    game: Any = task.env.game  # type: ignore[attr-defined]
+    tables = {name: _table(parts.measurer, league, task, name) for name in {name for pair in pairs for name in pair}}
     for first, second in pairs:
         paid = [
-            exactly.value_against(game, tables[first], tables[second], 0),
-            exactly.value_against(game, tables[second], tables[first], 1),
+            exact_values.value_against(game, tables[first], tables[second], 0),
+            exact_values.value_against(game, tables[second], tables[first], 1),
         ]
         league.record_pair(first, second, [paid], env)
 
 
-def _table(measurer: Measurer, league: League, course: Any, name: str) -> exactly.PolicyTable:
+def _table(measurer: Measurer, league: League, task: Any, name: str) -> exact_values.PolicyTable:
     if name not in league.weights:
-        table = exactly.code_table(course.env, name)
-        assert table is not None, "check_payoffs has seen to it"
+        table = exact_values.code_table(task.env, name)
+        assert table is not None, "check_payoffs ensures this"
         return table
-    players = [measurer.player(course, agent, name) for agent in course.slot.seats]
-    return exactly.action_probabilities(course.env, players, course.info_sets)[0]
+    players = [measurer.player(task, agent, name) for agent in task.slot.seats]
+    return exact_values.action_probabilities(task.env, players, task.info_sets)[0]
 
 
 def check_payoffs(measurer: Measurer, league: League) -> None:
-    """Checks that exact payoffs can be computed, where they are configured.
+    """Checks that exact payoffs can be computed if configured.
 
     Raises:
-        ConfigError: a game cannot be solved, has not two seats, or nobody knows how likely an opponent's moves are.
+        ConfigError: a game cannot be solved, does not have two seats, or an opponent's move probabilities are unknown.
     """
     if league.settings.mode != "psro" or league.settings.payoff_games:
         return
     for env in league.standings:
-        course = measurer.courses[env]
-        if not course.exactly or len(course.slot.seats) != 2:
+        task = measurer.tasks[env]
+        if not task.exactly or len(task.slot.seats) != 2:
             raise ConfigError(
-                f"league.payoff_games = 0 takes payoffs from the tree of a game of two seats that can be solved, and "
-                f"{env} is none as it is set up here; give a number of games, such as 64"
+                f"league.payoff_games = 0 takes payoffs from the tree of a solvable two-seat game, and "
+                f"{env} as configured here is not one; give a number of games, such as 64"
             )
         for word in league.settings.opponents:
-            if exactly.code_table(course.env, word) is None:
+            if exact_values.code_table(task.env, word) is None:
                 raise ConfigError(
-                    f"league.payoff_games = 0 has to know how likely every move of an opponent is, and of {word!r} in "
-                    f"{env} only answers are known; give a number of games, such as 64"
+                    f"league.payoff_games = 0 needs the probability of every move of an opponent, and {word!r} in "
+                    f"{env} only gives answers; give a number of games, such as 64"
                 )

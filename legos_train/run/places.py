@@ -1,12 +1,14 @@
-"""Where the weights of a run are: on MLX in this process, or at a service that speaks the Tinker API."""
+"""Where the weights of a run live: on MLX in this process, or at a service with the Tinker API."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from inference import Engine, load, load_tokenizer
 from inference.forward import use_threads
+from legos_envs.table import keyed_generator
 from legos_train.config import TrainConfig
 from legos_train.errors import ConfigError
 from legos_train.model import Capabilities, MLXBackend, TrainerBackend, World, tinker
@@ -17,44 +19,67 @@ class Place:
     """Who holds the weights, and who plays them.
 
     Attributes:
-        base: the base model; None where only its tokenizer is here.
-        engine: measures, and plays unless `remote` does.
-        backend: holds the weights; None where several learners make their own on `base`.
+        base: the base model; None if only its tokenizer is local.
+        engine: evaluates, and plays unless `remote` does.
+        backend: holds the weights; with several learners, one of each by name.
         remote: plays elsewhere.
     """
 
     base: Any
     tokenizer: Any
     engine: Any
-    backend: TrainerBackend | None
+    backend: TrainerBackend | Mapping[str, TrainerBackend]
     remote: Any = None
 
 
-def place_of(config: TrainConfig, world: World | None, backend: TrainerBackend | None, run_id: str) -> Place:
-    """Where the weights are, ready to be trained.
+def place_of(
+    config: TrainConfig,
+    world: World | None,
+    backend: TrainerBackend | Mapping[str, TrainerBackend] | None,
+    run_id: str,
+) -> Place:
+    """Sets up the place of the weights, ready for training.
 
     Args:
-        config: the run.
-        world: all ranks, when there are several.
+        config: settings of the run.
+        world: all ranks, if there are several.
         backend: the user's; by default as `config.backend` says.
-        run_id: what is saved elsewhere carries it.
+        run_id: part of the names of what is saved elsewhere.
 
     Raises:
-        ConfigError: the place cannot be reached, or cannot do what the config asks.
+        ConfigError: the place cannot be reached, cannot do what the config asks, or is not one of each learner.
     """
+    wanted, given = set(config.learners if config.learner else ()), set(backend if isinstance(backend, Mapping) else ())
+    if backend is not None and wanted != given:
+        raise ConfigError(
+            f"backend has the learners {sorted(given)}, the config {sorted(wanted)}; give one backend for each learner "
+            "by name, or a single one where the config has no [[learner]]"
+        )
     if config.backend == "tinker" and backend is None:
         return _at_a_service(config, world, run_id)
     model, tokenizer, _ = load(config.model, dequantize=config.dequantize)
     use_threads(config.threads, model)
-    if backend is None and not config.learner:
+    if backend is None and config.learner:
+        backend = {name: MLXBackend(model, own) for name, own in seeded(config).items()}
+    elif backend is None:
         backend = MLXBackend(model, config, world)
-    check_capabilities(config, (backend or MLXBackend).capabilities)
+    for one in backend.values() if isinstance(backend, Mapping) else [backend]:
+        check_capabilities(config, one.capabilities)
     return Place(model, tokenizer, Engine(model, tokenizer, max_rows=config.max_rows), backend)
+
+
+def seeded(config: TrainConfig) -> dict[str, TrainConfig]:
+    """The configs of several learners: the first starts with the weights that it would have alone."""
+    out: dict[str, TrainConfig] = {}
+    for name, own in config.learners.items():
+        seed = int(keyed_generator(config.seed, f"learner {name}").integers(2**31)) if out else config.seed
+        out[name] = own.model_copy(update={"seed": seed})
+    return out
 
 
 def _at_a_service(config: TrainConfig, world: World | None, run_id: str) -> Place:
     if world is not None:
-        raise ConfigError("backend = 'tinker' trains at a service, which has ranks of its own: start one process")
+        raise ConfigError("backend = 'tinker' trains at a service, which has its own ranks: start a single process")
     check_capabilities(config, tinker.TinkerBackend.capabilities)
     settings = config.tinker
     service = tinker.Service(settings, settings.base or config.model)
@@ -80,7 +105,7 @@ def _prompt(tokenizer: Any) -> list[int]:
 
 
 def check_capabilities(config: TrainConfig, able: Capabilities) -> None:
-    """Refuses, in one message, a config that needs what the backend cannot do.
+    """Rejects, in one message, a config that needs more than the backend can do.
 
     Raises:
         ConfigError: names each setting and what to write instead.
@@ -98,4 +123,4 @@ def check_capabilities(config: TrainConfig, able: Capabilities) -> None:
         and config.monitor.action == "rollback",
     }
     if lacking := [what for what, lacks in wanted.items() if lacks]:
-        raise ConfigError(f"this backend cannot do it: {'; '.join(lacking)}")
+        raise ConfigError(f"this backend cannot run these settings: {'; '.join(lacking)}")

@@ -1,11 +1,11 @@
-"""What a run will need, before it runs: memory and time of measured steps."""
+"""Forecasts what a run will need: memory and time from measured steps."""
 
 from __future__ import annotations
 
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from inference.loading import is_here
+from legos_envs.tasks.problems import DataSetUnavailable
 from legos_train.batch import Batch, BatchByLearner
 from legos_train.config import TrainConfig, sizes
 from legos_train.model import Learners, MLXBackend, tinker
@@ -24,19 +25,21 @@ from legos_train.run.places import check_capabilities
 from legos_train.run.trainer import Trainer
 
 SAMPLE, GROWTH = 16, 4
-"""Episodes of the first measured step, and how many times more each following one has."""
+"""Episodes of the first measured step, and the growth factor of each following one."""
 CHANGED = 0.1
-"""Share by which the length of an episode may change over the steps measured before it is said."""
+"""Relative change in episode length over the measured steps above which it is reported."""
+OF_SOURCE = ("source", "fields", "config", "split")
+"""Arguments of an env for reading a data set from the hub."""
 LONGEST = 30.0
-"""Seconds that one measured step may take; what a larger batch needs is continued from the last two."""
+"""Maximum seconds of a measured step; the needs of a larger batch are extrapolated from the last two."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a step of `size` episodes took.
+    """Measurements of a step of `size` episodes.
 
-    Seconds of playing and of learning, the peaks of MLX and of the process in bytes, the turns that were played, with
-    prompts of `tokens` on average, and the tokens of the largest `part` in which the batch was learned.
+    Seconds of playing and of learning, the peaks of MLX and of the process in bytes, the turns played, with prompts of
+    `tokens` on average, and the tokens of the largest `part` of the batch in learning.
     """
 
     size: int
@@ -55,9 +58,9 @@ class Measured:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run will take: bytes of the base model and of what is trained (`weights` numbers), and its steps.
+    """The needs of a run: bytes of the base model and of the trained state (`weights` numbers), and its steps.
 
-    `measured`: steps of the run on more and more episodes; `whole`: one with as many as the run's, continued from them;
+    `measured`: steps of the run with growing numbers of episodes; `whole`: a full step, extrapolated from them;
     `ceiling`: MLX's peak once a batch fills parts of the largest size, however many and long its episodes are.
     """
 
@@ -72,10 +75,8 @@ class Forecast:
     def __str__(self) -> str:
         whole, last = self.whole, self.measured[-1]
         first, now = (step.turns / step.size for step in (self.measured[0], last))
-        how = "" if last.size == whole.size else f", continued from {last.size}"
-        moving = (
-            f" ({first:.1f} at first: this cannot say how it continues)" if abs(now - first) > CHANGED * now else ""
-        )
+        how = "" if last.size == whole.size else f", extrapolated from {last.size}"
+        moving = f" ({first:.1f} at first: may keep changing)" if abs(now - first) > CHANGED * now else ""
         seconds = whole.seconds * self.steps
         long = f"{max(seconds, 1):.0f} s" if seconds < 60 else f"{seconds / 60:.1f} minutes"
         return "\n".join(
@@ -84,19 +85,19 @@ class Forecast:
                 f"LoRA, optimiser, average  {_mib(self.state)} ({self.weights:,} weights trained)",
                 f"peak memory     {_mib(whole.peak)} of MLX in a step, {_mib(whole.process)} of the process",
                 f"at most         {_mib(self.ceiling)} of MLX, once longer episodes fill max_batch_tokens",
-                f"an episode      {now:.1f} turns{moving}, prompts of {last.tokens:.0f} tokens",
-                f"a step          {whole.play:.2f} s of play and {whole.learn:.2f} s of learning for {whole.size} "
+                f"per episode     {now:.1f} turns{moving}, prompts of {last.tokens:.0f} tokens",
+                f"per step        {whole.play:.2f} s of play and {whole.learn:.2f} s of learning for {whole.size} "
                 f"episodes{how}",
-                f"{f'{self.steps} steps':<15} {long} while episodes stay as long, measurements not counted",
+                f"{f'{self.steps} steps':<15} {long} if episodes keep this length, evaluations not counted",
             ]
         )
 
 
 def estimate(config: TrainConfig) -> str:
-    """Loads the model, takes steps of larger and larger batches, up to the run's, and throws the weights away.
+    """Loads the model, takes steps with batches growing up to the run's size, and discards the weights.
 
-    What is equal is computed once and episodes share prompts, so a small batch says little about a large one. Of a
-    model in `config.sizes` that would have to be downloaded, its shape tells what it needs.
+    Equal parts are computed once and episodes share prompts, so a small batch says little about a large one. For a
+    model in `config.sizes` that would have to be downloaded, the estimate comes from its shape.
 
     Raises:
         ConfigError: the settings do not fit the envs or each other.
@@ -105,19 +106,40 @@ def estimate(config: TrainConfig) -> str:
         make_credit(config, arena_of(config))
         check_capabilities(config, tinker.TinkerBackend.capabilities)
         here = (
-            f"the base {config.model}, to measure with" if config.tinker.mirror else f"the tokenizer of {config.model}"
+            f"the base {config.model}, for evaluation" if config.tinker.mirror else f"the tokenizer of {config.model}"
         )
         return f"weights, optimiser and sampling are at the service; here is {here}"
     known = sizes.shape_of(config.model)
     if known is not None and not is_here(config.model):
-        arena = arena_of(config)
-        make_credit(config, arena)
-        return needs(config, known)
+        config, note = _checked_without_hub(config)
+        return f"{note}{needs(config, known)}"
     return str(forecast(config))
 
 
+def _checked_without_hub(config: TrainConfig) -> tuple[TrainConfig, str]:
+    """The settings after creating envs and credit from them, with a readable note.
+
+    If a data set on the hub cannot be loaded, its envs use their own items: the shape does not depend on them.
+    """
+    try:
+        make_credit(config, arena_of(config))
+        return config, ""
+    except DataSetUnavailable as error:
+        entries = [entry.model_copy(update={"args": _own_items(entry.args)}) for entry in config.env]
+        own = config.model_copy(update={"env": tuple(entries), "env_args": _own_items(config.env_args)})
+        make_credit(own, arena_of(own))
+        return own, f"checked with the environment's own items instead: {error}\n"
+
+
+def _own_items(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of an env without those of a source on the hub."""
+    source = args.get("source")
+    hub = isinstance(source, str) and source.partition(":")[0] == "hf"
+    return {key: value for key, value in args.items() if not (hub and key in OF_SOURCE)}
+
+
 def forecast(config: TrainConfig, clock: Callable[[], float] = time.perf_counter) -> Forecast:
-    """What `estimate` says of a model on this machine, as numbers; times by `clock`."""
+    """The numbers behind `estimate` for a local model; times by `clock`."""
     parts = build(config)
     learners = parts.learner.members.values() if isinstance(parts.learner, Learners) else [parts.learner]
     backends = [one.backend for one in learners if isinstance(one.backend, MLXBackend)]
@@ -139,7 +161,7 @@ def forecast(config: TrainConfig, clock: Callable[[], float] = time.perf_counter
 
 
 def batch_sizes(most: int, group: int) -> list[int]:
-    """Episodes of the steps to measure, at least two, since the first also loads what is loaded when it is used.
+    """Episodes of the steps to measure, at least two, since the first also loads what is loaded lazily.
 
     Whole groups, growing, the last one as large as the run's.
     """
@@ -151,9 +173,9 @@ def batch_sizes(most: int, group: int) -> list[int]:
 
 
 def continued(steps: Sequence[Measured], size: int, largest: int) -> Measured:
-    """A step of `size` episodes that are as long as the last ones: the last step if it had as many, else further on the
-    line through the last two. Time goes by turns; MLX's peak by the tokens of a part, of which there are at most
-    `largest`. A smaller step may have had the higher peak: it computed the reference that later ones found in a cache.
+    """A step of `size` episodes that are as long as the last ones: the last step if it had as many, else extrapolated
+    linearly from the last two. Time scales with turns; MLX's peak with the tokens of a part, at most `largest`. A
+    smaller step may have had the higher peak: it computed the reference that later ones found in a cache.
     """
     last, highest = steps[-1], max(step.peak for step in steps)
     if last.size == size:
@@ -163,7 +185,7 @@ def continued(steps: Sequence[Measured], size: int, largest: int) -> Measured:
 
     def further(name: str, by: str, goal: float) -> float:
         now, then, x, x_then = (getattr(step, key) for key in (name, by) for step in (last, before))
-        if x_then >= x:  # episodes have become so much shorter that a larger step had no more turns
+        if x_then >= x:  # episodes got so much shorter that a larger step had no more turns
             return float(now * goal / x) if x else float(now)
         return float(now + max(0.0, now - then) / (x - x_then) * (goal - x))
 
@@ -174,7 +196,7 @@ def continued(steps: Sequence[Measured], size: int, largest: int) -> Measured:
 
 
 def filled(steps: Sequence[Measured], resident: float, largest: int) -> float:
-    """MLX's peak with a part of `largest` tokens, in proportion to the one that took most; weights are `resident`."""
+    """MLX's peak with a part of `largest` tokens, scaled from the largest measured; weights are `resident`."""
     highest = max(steps, key=lambda step: step.peak)
     return resident + (highest.peak - resident) * max(1.0, largest / max(highest.part, 1.0))
 
@@ -186,7 +208,7 @@ def process_peak() -> int:
 
 
 def _step(trainer: Trainer, size: int, clock: Callable[[], float]) -> Measured:
-    """One step on `size` new episodes, as a run takes it."""
+    """One step on `size` new episodes, as in a run."""
     parts = trainer.parts
     parts.arena.batch_size = size
     parts.replay.records.clear()
@@ -205,7 +227,7 @@ def _step(trainer: Trainer, size: int, clock: Callable[[], float]) -> Measured:
 
 
 def _largest_part(batch: Batch | BatchByLearner | None, most: int) -> int:
-    """Tokens that are computed at once at most."""
+    """Maximum tokens computed at once."""
     batches = batch.parts.values() if isinstance(batch, BatchByLearner) else [batch] if batch is not None else []
     parts = [part for each in batches if len(each) for part, _ in each.parts(most)]
     return max((p.prefix + p.distinct_rows * (p.tokens.shape[1] - p.prefix) for p in parts), default=0)

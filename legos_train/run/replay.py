@@ -1,7 +1,7 @@
-"""Episodes between generation and training: how often they are used, and when they are too old.
+"""The replay buffer between generation and training: how often episodes are used, and when they are too old.
 
-Credit is assigned once, when episodes come in; a record keeps its advantages for as long as it is used. Records are
-looked at for staleness before they are used, never after.
+Credit is assigned once, when episodes come in; a record keeps its advantages as long as it is used. Staleness is
+checked before each use, never after.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from legos_train.run.decision_points import Decisions
 class ReplayBatch:
     """A batch of episodes: all of them, those kept for training with their advantages, and the version that began it.
 
-    `decisions`: what is trained on instead, where a loss is for every action.
-    `numbers`: what stores and samplers had to say about it, `left_out`: how much the filters took out, for the log.
+    `decisions`: replaces the episodes in training if the loss is over all actions.
+    `numbers`: metrics of stores and samplers, `left_out`: how much the filters removed, for the log.
     """
 
     episodes: list[Episode]
@@ -38,10 +38,10 @@ class ReplayBatch:
 
 
 class ReplayBuffer:
-    """Holds records until they were used `reuse` times or are more than `max_staleness` steps old.
+    """Holds records until they have been used `reuse` times or are more than `max_staleness` steps old.
 
-    With `reuse = 1`, the default, each batch is used once, right when it comes, and has no age here. With more, a batch
-    that is still good is trained on again instead of waiting for a fresh one.
+    With `reuse = 1`, the default, each batch is used once, as soon as it arrives, and never ages here. With more, a
+    batch that is still fresh enough is trained on again instead of waiting for a new one.
     """
 
     def __init__(self, settings: sections.ReplaySettings):
@@ -52,21 +52,21 @@ class ReplayBuffer:
         return len(self.records)
 
     def add(self, record: ReplayBatch) -> None:
-        """Takes in a batch; beyond `capacity` the oldest leaves."""
+        """Adds a batch; beyond `capacity` the oldest is dropped."""
         self.records.append(record)
         del self.records[: -self.settings.capacity]
 
     def due(self, version: int) -> bool:
-        """Whether a fresh batch has to be generated for the next step."""
+        """Whether the next step needs a fresh batch."""
         return not any(self._usable(record, version) for record in self.records)
 
     def take(self, version: int) -> tuple[ReplayBatch, dict[str, int]]:
-        """The batch to train on at a policy version, and how many episodes were dropped for which reason.
+        """The batch to train on at a policy version, and how many episodes were dropped, by reason.
 
-        The least used, and of these the newest. Dropped before use: batches older than `max_staleness`.
+        The least used, and among these the newest. Batches older than `max_staleness` are dropped first.
 
         Raises:
-            LookupError: none is usable.
+            LookupError: no batch is usable.
         """
         old = [r for r in self.records if self._too_old(r, version)]
         self.records = [r for r in self.records if r not in old]
@@ -85,7 +85,7 @@ class ReplayBuffer:
         return self.settings.reuse > 1 and version - record.version > self.settings.max_staleness
 
     def held(self) -> ReplayBuffer:
-        """The buffer as it is now, whatever becomes of this one."""
+        """A copy of the buffer in its current state."""
         other = ReplayBuffer(self.settings)
         other.records = [replace(record) for record in self.records]
         return other

@@ -1,7 +1,7 @@
-"""What a report knows that stands in no row: the policy in every situation, exact numbers of uniform play and of an
+"""Facts for a report that are in no metrics row: the policy in every situation, exact numbers of uniform play and of an
 equilibrium, what the run's schedule reaches without sampling, and who beats whom in the league.
 
-Kept as `figures/data.json`, so that a report can be written again without the model.
+Stored as `figures/data.json`, so that a report can be rewritten without the model.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ import numpy as np
 
 from legos_envs import exact
 from legos_train.config import TrainConfig
+from legos_train.evaluation import exact_values
 from legos_train.league import League, Score
 from legos_train.run.parts import Parts
 from legos_train.run.tabular import expected_run
 
 MANY_ROWS, MOST_SOLVED = 60, 5000
-"""Games with more information sets have no table of their policy; no lines for uniform play and an equilibrium."""
+"""Games with more information sets get no policy table and no lines for uniform play and an equilibrium."""
 MOST_WORK = 400_000
-"""Nodes of the game times steps of the run up to which the schedule is run again without sampling; a few seconds."""
+"""Nodes of the game times steps of the run up to which the schedule runs again without sampling; a few seconds."""
 MOST_POINTS = 12
 REFERENCES = {"random": "uniform play", "optimal": "equilibrium"}
 
 
 def facts_of(parts: Parts) -> dict[str, Any]:
-    """`strategy`, `references`, `unsampled` and `league` as JSON values; each only where there is something to say."""
+    """`strategy`, `references`, `unsampled` and `league` as JSON values; each only if there is something to report."""
     found = {
         "strategy": _strategy(parts),
         "references": _references(parts),
@@ -41,26 +42,24 @@ def facts_of(parts: Parts) -> dict[str, Any]:
 
 def _strategy(parts: Parts) -> dict[str, Any]:
     """Action probabilities before and after and of an equilibrium, in every information set of a small game."""
-    from legos_train.evaluation import exactly
-
     measurer = parts.measurer
-    course, *more = [course for course in measurer.courses.values() if not course.held_out]
-    infos = course.info_sets
+    task, *more = [task for task in measurer.tasks.values() if not task.held_out]
+    infos = task.info_sets
     if more or infos is None or len(infos) > MANY_ROWS:
         return {}
     columns: dict[str, Any] = {}
     for name, adapter in (("before", None), ("last", "policy"), ("average", "average")):
-        players = [measurer.player(course, agent, adapter) for agent in course.slot.seats]
+        players = [measurer.player(task, agent, adapter) for agent in task.slot.seats]
         if adapter is None or {player.adapter for player in players} <= set(parts.engine.adapters()):
-            columns[name], _ = exactly.action_probabilities(course.env, players, infos)  # type: ignore[arg-type]
+            columns[name], _ = exact_values.action_probabilities(task.env, players, infos)  # type: ignore[arg-type]
     with suppress(ValueError):  # a game without a known equilibrium
-        solution = exact.nash(course.env.game)  # type: ignore[attr-defined]
+        solution = exact.nash(task.env.game)  # type: ignore[attr-defined]
         columns["an equilibrium"] = {info: solution(info) for info in infos}
     return {"columns": list(columns), "rows": _strategy_rows(infos, list(columns.values()))}
 
 
 def _strategy_rows(infos: Sequence[Any], tables: Sequence[Any]) -> list[list[Any]]:
-    """Rows of situation, move and shares. What two seats read and do alike is there once; unlike, with the seat."""
+    """Rows of situation, move and shares. Equal blocks of two seats appear once; different ones with the seat."""
     blocks: list[tuple[Any, list[list[Any]]]] = []
     for info in infos:
         shares = [[move, [table[info].get(move, 0.0) for table in tables]] for move in info.legal]  # without zeros
@@ -75,25 +74,23 @@ def _strategy_rows(infos: Sequence[Any], tables: Sequence[Any]) -> list[list[Any
 
 
 def _alike(one: list[list[Any]], other: list[list[Any]]) -> bool:
-    """Whether two blocks of rows have the same moves, and shares that look the same with three digits."""
+    """Whether two blocks of rows have the same moves, and equal shares to three digits."""
     pairs = [(a, b) for (_, left), (_, right) in zip(one, other) for a, b in zip(left, right)]
     return [move for move, _ in one] == [move for move, _ in other] and all(abs(a - b) < 5e-4 for a, b in pairs)
 
 
 def _references(parts: Parts) -> dict[str, dict[str, float]]:
-    """By number what uniform play over the legal moves gets, and an equilibrium, where a game was solved."""
-    from legos_train.evaluation import exactly
-
+    """For each metric, the values of uniform legal play and, if a game was solved, of an equilibrium."""
     found: dict[str, dict[str, float]] = {}
-    for course in parts.measurer.courses.values():
-        if course.info_sets is None or len(course.info_sets) > MOST_SOLVED:
+    for task in parts.measurer.tasks.values():
+        if task.info_sets is None or len(task.info_sets) > MOST_SOLVED:
             continue
         for name in ("random", "optimal"):
             table = None
             with suppress(ValueError):  # a game without a known equilibrium
-                table = exactly.code_table(course.env, name)
-            for key, value in ({} if table is None else exactly.policy_metrics(course.env, table)).items():  # type: ignore[arg-type]
-                found.setdefault(course.prefix + key, {})[REFERENCES[name]] = round(value, 9)
+                table = exact_values.code_table(task.env, name)
+            for key, value in ({} if table is None else exact_values.policy_metrics(task.env, table)).items():  # type: ignore[arg-type]
+                found.setdefault(task.prefix + key, {})[REFERENCES[name]] = round(value, 9)
     return found
 
 
@@ -102,20 +99,18 @@ def _unsampled(parts: Parts) -> dict[str, Any]:
 
     For NashConv `last` and `average`, lists of [step, value]; or `left_out`, why there are none.
     """
-    from legos_train.evaluation import exactly
-
     config = parts.config
     found: dict[str, Any] = {}
-    for course in parts.measurer.courses.values():
-        if not course.exactly or course.held_out:
+    for task in parts.measurer.tasks.values():
+        if not task.exactly or task.held_out:
             continue
-        env: Any = course.env
+        env: Any = task.env
         graph = exact.graph_of(env.game)
         if left_out := _no_unsampled_run(config, len(graph.children) * config.steps):
-            found[f"{course.prefix}nash_conv"] = {"left_out": left_out}
+            found[f"{task.prefix}nash_conv"] = {"left_out": left_out}
             continue
-        players = [parts.measurer.player(course, agent, None) for agent in course.slot.seats]
-        base, _ = exactly.action_probabilities(env, players, graph.infosets)
+        players = [parts.measurer.player(task, agent, None) for agent in task.slot.seats]
+        base, _ = exact_values.action_probabilities(env, players, graph.infosets)
         start = [np.array([base[info][move] for move in info.legal]) for info in graph.infosets]
         every = max(1, config.steps // MOST_POINTS)
         for step, *tables in expected_run(graph, start, config):
@@ -126,7 +121,7 @@ def _unsampled(parts: Parts) -> dict[str, Any]:
                     continue
                 policy = {i: dict(zip(i.legal, (p / p.sum()).tolist())) for i, p in zip(graph.infosets, table)}
                 value = float(exact.nash_conv(env.game, policy.__getitem__))
-                lines = found.setdefault(f"{course.prefix}nash_conv", {})
+                lines = found.setdefault(f"{task.prefix}nash_conv", {})
                 lines.setdefault(line, []).append([step, round(value, 9)])
     return found
 
@@ -145,7 +140,7 @@ def _no_unsampled_run(config: TrainConfig, work: int) -> str | None:
 
 
 def _league(league: League | None) -> dict[str, Any]:
-    """Members with games, win rates by seat and ratings; the payoffs between members where they were played."""
+    """Members with games, win rates by seat and ratings; the payoffs between members that were played."""
     if league is None or not league.members:
         return {}
     many = len(league.standings) > 1

@@ -1,4 +1,4 @@
-"""`rollouts.jsonl`: a sample of the episodes of a run, with who was trained and on what, for `legos view`."""
+"""`rollouts.jsonl`: a sample of a run's episodes, with training data per seat, for `legos view`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RolloutLog:
-    """Writes `logs.rollouts` episodes, evenly over the batch, every `logs.rollouts_every` steps, first and last too."""
+    """Writes `logs.rollouts` episodes of a batch, evenly spaced, every `logs.rollouts_every` steps and at both ends."""
 
     def __init__(self, run: Path, resumed_from: int | None, settings: sections.LogSettings, renderer: Renderer):
         self.settings, self.renderer = settings, renderer
@@ -28,7 +28,7 @@ class RolloutLog:
         self._file = MetricsFile(run / "rollouts.jsonl", resumed_from, marks=False) if settings.rollouts else None
 
     def write(self, trainer: Trainer, record: Mapping[str, Any], last: bool) -> None:
-        """The sample of the step just done, if it is one that is kept."""
+        """Writes the sample of the last step, if that step is logged."""
         step, batch = int(record["step"]), trainer.last
         wanted = step == 1 or last or step % self.settings.rollouts_every == 0
         if self._file is None or batch is None or not wanted:
@@ -46,7 +46,7 @@ class RolloutLog:
             }
             if id(episode) not in kept:
                 why |= {a: "draw filtered" for a, t in episode.trajectories.items() if t.trainable}
-            apart = episode.env_id in trainer.parts.measurer.own_scales  # then a win is a success
+            apart = episode.env_id in trainer.parts.measurer.own_scales  # a win is then a success
             line = rollout_line(
                 episode,
                 step=step,
@@ -63,14 +63,14 @@ class RolloutLog:
             self._file.write(json.loads(line) if isinstance(line, str) else line)
 
     def _exact(self, trainer: Trainer, episode: Episode) -> dict[str, Any] | None:
-        """What each move was worth, in games that can be solved quickly."""
-        course = trainer.parts.measurer.courses.get(episode.env_id)
-        if course is None or course.info_sets is None or episode.options:
+        """The exact value of each move, in games that can be solved quickly."""
+        task = trainer.parts.measurer.tasks.get(episode.env_id)
+        if task is None or task.info_sets is None or episode.options:
             return None
         if episode.env_id not in self._truths:
             from legos_train.observe.viewer import exact_values
 
-            self._truths[episode.env_id] = exact_values(course.env)
+            self._truths[episode.env_id] = exact_values(task.env)
         return self._truths[episode.env_id](episode)
 
     def sync(self) -> None:

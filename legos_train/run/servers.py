@@ -1,7 +1,7 @@
-"""The servers of `server.urls`, after they have shown that they compute what the trainer computes.
+"""The servers of `server.urls`, checked to compute the same as the trainer.
 
-Digests say so where a server has them (`legos serve`). Besides, behaviour counts: it samples a few tokens, of the base
-and of an adapter that changes a lot, and the trainer's engine says how likely it finds them.
+Digests prove it if a server has them (`legos serve`). Behaviour is checked too: the server samples a few tokens, with
+the base and with an adapter that changes a lot, and the trainer's engine computes their probabilities.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import mlx.core as mx
+import numpy as np
 
 from inference import (
     Completion,
@@ -50,13 +50,13 @@ def remote_engine(
     run_id: str,
     world: World | None,
 ) -> RemoteEngine:
-    """An engine on the servers, checked. The first rank takes adapters away that nobody needs any more.
+    """A checked engine on the servers. The first rank removes adapters that are no longer needed.
 
-    `adapters`: most that are published at a time; two for a policy that is being replaced.
+    `adapters`: maximum number published at a time; two for a policy that is being replaced.
 
     Raises:
-        ConfigError: a server takes fewer than so many adapters.
-        InferenceError: a server cannot be reached, takes no adapters, or does not compute what the trainer does.
+        ConfigError: a server accepts fewer adapters than that.
+        InferenceError: a server cannot be reached, accepts no adapters, or computes something else than the trainer.
     """
     settings = config.server
     remote = RemoteEngine(
@@ -82,7 +82,7 @@ def remote_engine(
 
 
 def identity_of(model: str, tokenizer: Any, vocabulary: int) -> dict[str, Any]:
-    """What a server must agree on: the keywords of `inference.check_compatible`."""
+    """What a server must match: the keywords of `inference.check_compatible`."""
     path = find_model(model)
     return {
         "base_digest": base_digest(path),
@@ -93,7 +93,7 @@ def identity_of(model: str, tokenizer: Any, vocabulary: int) -> dict[str, Any]:
 
 
 def check_identity(remote: RemoteEngine, identity: Mapping[str, Any], context: int) -> None:
-    """Refuses a server that says of itself that it serves something else.
+    """Rejects a server that reports serving something else.
 
     Raises:
         Incompatible: its digests differ, or its context is too short.
@@ -103,39 +103,39 @@ def check_identity(remote: RemoteEngine, identity: Mapping[str, Any], context: i
             check_compatible(endpoint.info, **identity)
         if 0 < endpoint.context < context:
             raise Incompatible(
-                f"{endpoint.url} takes {endpoint.context} tokens; this run needs {context}: start it with a "
+                f"{endpoint.url} accepts {endpoint.context} tokens; this run needs {context}: start it with a "
                 "longer --max-model-len, or lower `context`"
             )
 
 
 def check_room(remote: RemoteEngine, adapters: int, learners: int = 1) -> None:
-    """Refuses a server that takes too few adapters for the run, and warns of one whose room others take.
+    """Rejects a server with room for too few adapters, and warns if others occupy that room.
 
     Raises:
-        ConfigError: there is a server that would refuse one of the adapters.
+        ConfigError: a server would refuse one of the adapters.
     """
     for endpoint in remote.fleet.endpoints:
         if endpoint.info is None or (most := endpoint.info.max_adapters) is None:
             continue
         if most < adapters:
             raise ConfigError(
-                f"the server {endpoint.url} takes at most {most} adapters, and this run needs {adapters} at a time "
+                f"the server {endpoint.url} accepts at most {most} adapters, and this run needs {adapters} at a time "
                 f"(the policy, its next version, the league's snapshots): start it with --max-adapters {adapters}"
                 + (f", or set league.pool = {pool}" if (pool := most // learners - 2) > 0 else "")
             )
         others = sum(not name.startswith(f"{remote.run}.") for name in endpoint.info.adapters)
         if most - others < adapters:
             warnings.warn(
-                f"the server {endpoint.url} has room for {most - others} more adapters beside the {others} of others, "
-                f"and this run needs up to {adapters}: it ends where one is refused, unless others leave",
+                f"the server {endpoint.url} has room for {most - others} more adapters besides the {others} of others, "
+                f"and this run needs up to {adapters}: it fails if one is refused, unless others are removed",
                 stacklevel=2,
             )
 
 
 def check_template(remote: RemoteEngine, tokenizer: Any) -> None:
-    """Refuses a server that renders conversations in another way than the trainer's tokenizer does.
+    """Rejects a server that renders conversations differently from the trainer's tokenizer.
 
-    Games travel as token ids, so this changes no game; but it tells another tokenizer or another model apart.
+    Games are sent as token ids, so this affects no game; but it reveals a different tokenizer or model.
 
     Raises:
         Incompatible: the ids differ.
@@ -143,7 +143,7 @@ def check_template(remote: RemoteEngine, tokenizer: Any) -> None:
     messages = [{"role": "user", "content": QUESTIONS[0]}]
     try:
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    except Exception as error:  # a template can fail in any way a program can; then there is nothing to compare
+    except Exception as error:  # a template can fail in any way; then there is nothing to compare
         logger.info("chat templates are not compared: %s", error)
         return
     ours = list(tokenizer.encode(text, add_special_tokens=False))
@@ -154,27 +154,27 @@ def check_template(remote: RemoteEngine, tokenizer: Any) -> None:
         try:
             answer = remote.background.call(endpoint.client.call("POST", "/tokenize", body))
         except RequestRefused as error:
-            logger.info("%s tells nothing of its chat template: %s", endpoint.url, error)
+            logger.info("%s does not report its chat template: %s", endpoint.url, error)
             continue
         if (theirs := answer.get("tokens")) != ours:
             raise Incompatible(
-                f"{endpoint.url} has another tokenizer or chat template: {QUESTIONS[0]!r} is {theirs!r:.120} there and "
-                f"{ours!r:.120} here. Start it with the trainer's model, and without a --chat-template of its own"
+                f"{endpoint.url} has another tokenizer or template: {QUESTIONS[0]!r} is {theirs!r:.120} there and "
+                f"{ours!r:.120} here. Start it with the trainer's model, and without --chat-template"
             )
 
 
 def check_numbers(
     remote: RemoteEngine, engine: Engine, renderer: Renderer, backend: TrainerBackend, scale: float, most: float
 ) -> None:
-    """Refuses a server whose log-probabilities are not the trainer's, and has every server that comes back checked.
+    """Rejects a server whose log-probabilities differ from the trainer's, and checks every server that comes back.
 
     Args:
         remote: the servers.
-        engine: of the trainer, over the same base.
-        renderer: makes the prompts.
-        backend: tells the shapes of an adapter.
-        scale: of adapters.
-        most: nats by which one token may differ.
+        engine: the trainer's, over the same base.
+        renderer: builds the prompts.
+        backend: gives the shapes of an adapter.
+        scale: scale of adapters.
+        most: maximum difference per token, in nats.
 
     Raises:
         Incompatible: base or adapter differ by more; the message says by how much.
@@ -196,7 +196,7 @@ def check_numbers(
                 _refuse(endpoint.url, "an adapter", gap, most)
                 if gap >= _gap(engine, prompts, said, None):
                     raise Incompatible(
-                        f"{endpoint.url} answers under an adapter's name as the base model does: it does not apply "
+                        f"{endpoint.url} answers under an adapter's name like the base model: it does not apply "
                         "adapters (vLLM: --enable-lora, and --max-lora-rank of at least lora.rank)"
                     )
                 line += f", adapter {gap:.2g}"
@@ -207,25 +207,23 @@ def check_numbers(
             remote.unpublish(PROBE)
 
 
-def _probe_adapter(backend: TrainerBackend) -> dict[str, mx.array]:
-    """Weights of an adapter's shapes that change what the model says; none where the backend gives no arrays."""
+def _probe_adapter(backend: TrainerBackend) -> dict[str, Any]:
+    """Adapter weights that change the model's output; empty if the backend gives no arrays."""
     shapes = _Shapes()
-    with suppress(TypeError):  # weights that are elsewhere cannot be published here
+    with suppress(TypeError):  # weights held elsewhere cannot be published here
         backend.publish(shapes, PROBE, backend.snapshot(0))
-    keys = iter(mx.random.split(mx.random.key(7), max(2, len(shapes.weights))))
-    probe = {
-        name: mx.random.normal(w.shape, key=next(keys)) * SPREAD if name.endswith("lora_b") else w
+    draws = np.random.default_rng(7)
+    return {
+        name: w + SPREAD * draws.standard_normal(w.shape, np.float32) if name.endswith("lora_b") else w
         for name, w in shapes.weights.items()
     }
-    mx.eval(probe)
-    return probe
 
 
 class _Shapes:
-    """Takes what a backend publishes."""
+    """Captures what a backend publishes."""
 
     def __init__(self) -> None:
-        self.weights: dict[str, mx.array] = {}
+        self.weights: dict[str, Any] = {}
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
         self.weights = dict(weights)
@@ -240,13 +238,13 @@ class _Shapes:
 def _ask(
     remote: RemoteEngine, endpoint: Any, prompts: Sequence[Sequence[int]], adapter: str | None
 ) -> list[Completion]:
-    """What one server says to the prompts."""
+    """One server's completions of the prompts."""
     sampling = SamplingParams(max_tokens=TOKENS, seed=1, stop_ids=frozenset())
     requests = [Request(prompt, replace(sampling, seed=number), adapter) for number, prompt in enumerate(prompts)]
     there = remote.name_of(adapter)
 
     async def attempt(number: int) -> list[Completion]:
-        if number:  # it may have been started again
+        if number:  # it may have been restarted
             await endpoint.identify()
         publication = remote.fleet.base if there is None else remote.fleet.publication(there)
         answers: list[Completion] = await endpoint.complete(requests, publication, None)
@@ -256,7 +254,7 @@ def _ask(
 
 
 def _gap(engine: Engine, prompts: Sequence[Sequence[int]], said: Sequence[Completion], adapter: str | None) -> float:
-    """The largest difference, in nats, between what a server and the trainer's engine think of the sampled tokens."""
+    """The largest difference, in nats, between a server's and the trainer's log-probabilities of the sampled tokens."""
     ours = engine.score(prompts, [one.tokens for one in said], adapter)
     return max(float(abs(mine - one.logprobs).max()) for mine, one in zip(ours, said, strict=True))
 

@@ -1,4 +1,4 @@
-"""The state of a run as a checkpoint has it: everything that what comes next depends on."""
+"""The state of a run in a checkpoint: everything that the rest of the run depends on."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from legos_train.disk import checkpoint
 from legos_train.errors import TrainingError
 from legos_train.league import League, LeagueSettings
 from legos_train.model import Learner, Learners
+from legos_train.run.distributed import shared_checkpoint
 from legos_train.run.parts import Best, Parts
 from legos_train.run.replay import ReplayBuffer
-from legos_train.run.shared import shared_checkpoint
 from legos_train.run.weight_sync import member_version
 
 LEAGUE, PAST = "league_", "past_"
@@ -21,8 +21,8 @@ LEAGUE, PAST = "league_", "past_"
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """The state of a run after a whole step. Arrays are shared with the run, which replaces them and never writes into
-    them. A learner whose state is not taken without cost is asked for it by `write`, which comes before its next step.
+    """The state of a run after a whole step. Arrays are shared with the run, which replaces them and never writes to
+    them. A learner whose state is expensive to copy is only asked for it by `write`, before its next step.
     """
 
     step: int
@@ -33,15 +33,15 @@ class RunState:
     learner: Learner | Learners | None = None
 
     def write(self, root: Path, keep: int) -> None:
-        """Writes `root/step_N`, and leaves so many checkpoints there.
+        """Writes `root/step_N` and keeps the last `keep` checkpoints.
 
         Raises:
-            TrainingError: the learner has gone on since.
+            TrainingError: the learner has since moved on.
         """
         tensors, state = self.tensors, self.state
         if self.learner is not None:
             if self.learner.step != self.step:
-                raise TrainingError(f"step {self.step} cannot be kept any more: the learner is at {self.learner.step}")
+                raise TrainingError(f"step {self.step} can no longer be saved: the learner is at {self.learner.step}")
             arrays, numbers = self.learner.state()
             tensors, state = {**arrays, **tensors}, {**state, "learner": numbers}
         files = {"replay.jsonl": self.replay.dump()}
@@ -49,7 +49,7 @@ class RunState:
 
 
 def hold(parts: Parts) -> RunState | None:
-    """The state as it is now, for a run that may be interrupted in its next step; None on ranks that write nothing."""
+    """The current state, in case the next step is interrupted; None on ranks that write nothing."""
     if parts.world is not None and parts.world.rank:
         return None
     learner = None if parts.backend.capabilities.state_at_any_time else parts.learner
@@ -58,7 +58,7 @@ def hold(parts: Parts) -> RunState | None:
 
 
 def save(parts: Parts, root: Path) -> None:
-    """Writes `root/step_N`, and drops caches, here as after a resume. Of several ranks only the first writes."""
+    """Writes `root/step_N` and drops caches, as a resume does. Of several ranks only the first writes."""
     if (held := hold(parts)) is not None:
         held.write(root, parts.config.checkpoint.keep)
     parts.drop_caches()
@@ -87,7 +87,7 @@ def _state(parts: Parts, *, with_learner: bool) -> tuple[dict[str, Any], dict[st
 
 
 def restore(parts: Parts, root: Path) -> int:
-    """Comes back to the newest whole checkpoint, on all ranks; returns its step, 0 when there is none."""
+    """Restores the latest complete checkpoint on all ranks; returns its step, 0 if there is none."""
     loaded = None if parts.world is not None and parts.world.rank else checkpoint.load_newest(root, parts.run_id)
     if parts.world is not None:
         loaded = shared_checkpoint(parts.world, loaded)
@@ -96,16 +96,16 @@ def restore(parts: Parts, root: Path) -> int:
     tensors, state = loaded.arrays, loaded.state
     parts.learner.restore(tensors, state["learner"])
     parts.credit.load_state_dict(state["credit"])
-    if parts.decisions is not None and state.get("branches"):  # checkpoints of before have none
+    if parts.decisions is not None and state.get("branches"):  # older checkpoints have none
         parts.decisions.branches.load_state_dict(state["branches"])
     parts.arena.load_state_dict(state["arena"])
     parts.monitor.load_state_dict(state["monitor"])
     parts.stop_reason = state["stop_reason"]
-    parts.steps_were = state.get("steps", parts.config.steps)  # checkpoints of before do not say
+    parts.steps_were = state.get("steps", parts.config.steps)  # older checkpoints lack it
     parts.replay.load(loaded.files["replay.jsonl"])
     if state["league"] is not None:
         league = parts.league
-        if league is None:  # the monitor had put it in
+        if league is None:  # the monitor had added it
             league = League(parts.config.league, parts.config.seed, parts.arena.league_envs())
             parts.use_league(league)
         league.settings = LeagueSettings(**state["league_settings"])

@@ -14,7 +14,7 @@ from legos_train.run.replay import ReplayBatch
 
 
 class Clock:
-    """How long the parts of a step take, in seconds."""
+    """Measures the parts of a step, in seconds."""
 
     def __init__(self, play: float, generate: float | None):
         self.play, self.generate = play, generate or play
@@ -45,11 +45,11 @@ def step_record(
     dropped: Mapping[str, int],
     clock: Clock,
 ) -> dict[str, Any]:
-    """What metrics.jsonl keeps of a step: its episodes, what was learned from them, what was left out, and the time."""
+    """The row of a step in metrics.jsonl: its episodes, what was learned, what was left out, and timings."""
     counters = batch.counters
     decided = fresh.decisions
     sampled = counters.action_tokens
-    if decided is not None:  # those that were played, not those that are learned from
+    if decided is not None:  # the played ones, not those learned from
         sampled = _tokens(fresh.episodes) + decided.branches["tokens"]
     record = {
         "step": parts.learner.step,
@@ -81,12 +81,12 @@ def _tokens(episodes: Sequence[Episode]) -> int:
 
 
 def _learning_updates(numbers: Mapping[str, Any], batch: Batch | BatchByLearner) -> int:
-    """The updates of a step that something was learned from: an advantage that is not 0, or with `sft` an answer to
-    imitate. An update by the KL penalty alone, whose gradient at the reference is rounding, does not count. Of several
-    learners each has its own.
+    """The updates of a step that something was learned from: with an advantage that is not 0, or with `sft` an answer
+    to imitate. An update by the KL penalty alone, whose gradient at the reference is rounding, does not count. With
+    several learners each has its own.
     """
     if isinstance(batch, BatchByLearner):
-        each = numbers.get("learners", {})  # none where nobody had anything to train on
+        each = numbers.get("learners", {})  # empty if no learner had anything to train on
         return sum(_learning_updates(own, batch.parts[name]) for name, own in each.items())
     zero = batch.counters.zero_advantage_share
     taught = (zero is not None and zero < 1) or numbers.get("live_share", 0) > 0

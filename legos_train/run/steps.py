@@ -1,4 +1,4 @@
-"""The steps of a run, each with its row in metrics.jsonl; every few of them an evaluation and a checkpoint."""
+"""The steps of a run, each with its row in metrics.jsonl; every few steps an evaluation and a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from legos_train.disk import MetricsFile, RunDirectory, crashpoint
 from legos_train.errors import Stopped
 from legos_train.observe import Progress, trackers, viewer
 from legos_train.run import state
-from legos_train.run.evaluate import evaluate
+from legos_train.run.alarm_actions import alarms_of
 from legos_train.run.finish import past_steps
-from legos_train.run.respond import alarms_of
+from legos_train.run.periodic_eval import evaluate
 from legos_train.run.rollout_log import RolloutLog
 from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import Trainer
@@ -23,19 +23,19 @@ OnStep = Callable[[dict[str, Any]], None]
 
 
 class LiveViewer:
-    """Serves a run's episodes on a thread, from the first ones in its log on."""
+    """Serves a run's episodes on a thread, once its log has the first ones."""
 
     def __init__(self, path: Path, port: int | None):
         self.path, self.port = path, port
         self._server: ThreadingHTTPServer | None = None
 
     def begin(self, say: Callable[[str], None]) -> None:
-        """Starts serving if that was asked for and has not begun; `say` is told the address."""
+        """Starts serving if requested and not yet started; `say` is called with the address."""
         if self.port is None or self._server is not None or not (self.path / "rollouts.jsonl").exists():
             return
         try:
             self._server = viewer.serve([self.path], self.port)
-        except OSError as error:  # a run does not end because nobody can watch it
+        except OSError as error:  # a run does not end because it cannot be watched
             say(f"cannot be watched on port {self.port}: {error.strerror}; `legos view {self.path} --watch` can")
             self.port = None
             return
@@ -52,17 +52,17 @@ class LiveViewer:
 
 
 class Steps:
-    """What is done in a run, and after each of its steps.
+    """Takes the steps of a run, with the work after each.
 
     Args:
         trainer: takes the steps.
         run: the run's directory.
-        start: how many steps are done.
-        first: what was measured before the first step.
-        stopping: asked between steps.
+        start: number of steps already done.
+        first: the evaluation before the first step.
+        stopping: checked between steps.
         progress: shows the rows.
         on_step: called with every row.
-        watch: a port on which a browser sees the episodes.
+        watch: a port where a browser can view the episodes.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Steps:
         self._port = watch
 
     def take(self, note: Mapping[str, Any]) -> None:
-        """Takes all steps that are left; the first row has what `note` says of the resume, too.
+        """Takes all remaining steps; the first row also has `note`, on the resume.
 
         Raises:
             Stopped: the checkpoint of the last step with a row is written.
@@ -109,7 +109,7 @@ class Steps:
         self._log.close()
 
     def _write(self, record: dict[str, Any], track: Callable[[dict[str, Any]], None], watch: LiveViewer) -> bool:
-        """Measures and keeps what a step has done; returns whether it was the last."""
+        """Evaluates and records a step; returns whether it was the last."""
         parts, config, number = self.trainer.parts, self.trainer.config, record["step"]
         if number in self._past:
             parts.past[number] = parts.backend.snapshot(number)
@@ -117,7 +117,7 @@ class Steps:
         if due := parts.measurer.due(number, last=last):
             record["eval"] = evaluate(parts, due)
             record.update(alarms_of(parts, record, self.first))
-            if parts.stop_reason is not None and not last:  # what was measured ends the run, here
+            if parts.stop_reason is not None and not last:  # the evaluation ends the run here
                 last = True
                 if rest := [name for name in parts.measurer.due(number, last=True) if name not in due]:
                     record["eval"] |= evaluate(parts, rest)
@@ -139,7 +139,7 @@ class Steps:
         return last
 
     def _keep_held(self) -> None:
-        """Writes the checkpoint of the last whole step of a run that was interrupted in the next."""
+        """Writes the checkpoint of the last whole step after an interruption in the next."""
         if self._held is not None and self._held.step > self._kept:
             self._sync()
             self._held.write(self.run.path / "checkpoints", self.trainer.config.checkpoint.keep)
@@ -153,8 +153,8 @@ class Steps:
 
 
 def _records(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dict[str, Any]]:
-    """The metrics records of steps start + 1 ... as they are done."""
-    if trainer.parts.stop_reason is not None:  # the monitor had ended the run before it was killed
+    """Yields the metrics records of steps start + 1 and on, as they finish."""
+    if trainer.parts.stop_reason is not None:  # the monitor had ended the run before the process was killed
         return
     if trainer.config.asynchronous.enabled:
         from legos_train.run.overlap import overlapped

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run cleanly: the first asks and the loop answers, the second ends the process at once.
+"""Ctrl-C and SIGTERM end a run cleanly: the first signal asks the loop to stop, the second kills the process.
 
 with Stopping() as stopping:
     for step in ...:
@@ -6,8 +6,8 @@ with Stopping() as stopping:
         ...
         stopping.check()
 
-Where nobody answers for `GRACE` seconds (a long evaluation, a backward pass in many parts, code of an environment),
-`Stopped` is raised at whatever line the main thread is. So a run keeps the state of its last whole step aside.
+If the loop does not respond for `GRACE` seconds (a long evaluation, a backward pass in many parts, code of an
+environment), `Stopped` is raised wherever the main thread is. For this a run keeps the state of its last whole step.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from legos_train.errors import Stopped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE = 1.0
-"""Seconds that a run has to come to a place where it can be left."""
+"""Seconds that a run has to reach a point where it can stop."""
 
 
 class Stopping:
-    """Takes the two signals for as long as it is entered. Outside the main thread it does nothing: Python delivers
-    signals to the main thread only, and a run inside somebody's thread is not ours to stop.
+    """Handles the two signals while it is entered. Outside the main thread it does nothing: Python delivers signals
+    only to the main thread, and a run inside somebody's thread is not ours to stop.
     """
 
     def __init__(self, quiet: bool = False) -> None:
@@ -45,15 +45,15 @@ class Stopping:
         return self.signal is not None
 
     def check(self) -> None:
-        """Raises `Stopped` when a signal has come."""
+        """Raises `Stopped` if a signal has arrived."""
         if self.signal is not None:
             self._disarm()
             raise Stopped(self.signal)
 
     @contextmanager
     def cleared(self) -> Iterator[None]:
-        """Raises `Stopped` again where clearing up after it raised something else: what was left in mid-work may not
-        be in a state to be cleared up.
+        """Raises `Stopped` again if cleaning up after it raised something else: interrupted work may not be in a state
+        to be cleaned up.
         """
         try:
             yield
@@ -66,7 +66,7 @@ class Stopping:
             raise before from error
 
     def _arm(self) -> None:
-        """An alarm in `GRACE` seconds, in place of one that somebody else may have set."""
+        """Sets an alarm in `GRACE` seconds, replacing one that may already be set."""
         handler = signal.signal(signal.SIGALRM, lambda number, frame: self.check())
         self._others = handler, signal.setitimer(signal.ITIMER_REAL, GRACE)
 
@@ -99,5 +99,5 @@ class Stopping:
         self.signal = number
         self._arm()
         if not self.quiet:
-            with suppress(OSError):  # no print: the signal may have come in the middle of one
+            with suppress(OSError):  # no print: the signal may have interrupted one
                 os.write(2, b"\nstopping; once more to end at once\n")

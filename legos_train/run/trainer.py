@@ -1,4 +1,4 @@
-"""One step of training: play, credit, pack, learn, publish. `loop.py` is what goes on around it."""
+"""One step of training: play, credit, pack, learn, publish. `loop.py` runs the steps."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from legos_train.loss import LossSettings
 from legos_train.model import Learners
 from legos_train.players import Background
 from legos_train.rollout import Job, filters
+from legos_train.run.alarm_actions import respond
 from legos_train.run.parts import Parts
 from legos_train.run.payoff_games import fill_payoffs
 from legos_train.run.replay import ReplayBatch
-from legos_train.run.respond import respond
 from legos_train.run.step_record import Clock, step_record
 
 MAX_EMPTY = 20
-"""Steps in a row without anything to train on that a run goes through before it stops."""
+"""Number of steps in a row without training data after which a run stops."""
 
 
 class Trainer:
     """A run, step by step. `legos_train.train` is the loop around it; tests and notebooks may call `step` themselves.
 
     Attributes:
-        batch: what the last step trained on.
+        batch: the training batch of the last step.
         last: the episodes that the last step trained on, with their advantages.
-        jobs: of the episodes played last; none where the arena plays by itself.
+        jobs: jobs of the episodes played last; empty if the arena plays by itself.
     """
 
     def __init__(self, parts: Parts):
@@ -46,7 +46,7 @@ class Trainer:
         self.jobs: list[Job] = []
         try:
             parts.sync.everything(parts.league)
-        except BaseException:  # a server may have refused the second of three
+        except BaseException:  # a server may have refused, say, the second of three
             parts.close()
             raise
 
@@ -65,11 +65,11 @@ class Trainer:
         return self.learn(seconds)
 
     def learn(self, seconds_play: float, seconds_generate: float | None = None) -> dict[str, Any]:
-        """The later half of a step: one optimiser step on what the replay buffer gives; returns the metrics record.
+        """The second half of a step: one optimiser step on a batch from the replay buffer; returns the metrics record.
 
         Args:
             seconds_play: how long the learner waited for the episodes.
-            seconds_generate: how long generating them took, where that is something else.
+            seconds_generate: how long generating them took, if that differs.
         """
         clock = Clock(seconds_play, seconds_generate)
         self.last, dropped = self.parts.replay.take(self.learner.step)
@@ -88,7 +88,7 @@ class Trainer:
     # --- play --------------------------------------------------------------------------------------------------------
 
     def play(self, step: int) -> list[Episode]:
-        """The episodes of a step, all by the current policy, marked for what is trained on."""
+        """Plays the episodes of a step, all by the current policy, and marks what is trained on."""
         requests = self.next_requests(step)
         arena, retries = self.parts.arena, self.config.filter.draw_retries
         self.redrawn, self.jobs = 0, []
@@ -103,7 +103,7 @@ class Trainer:
         return Background.wait_for(arena.generate_rollouts(requests))
 
     def next_requests(self, step: int) -> list[EpisodeRequest]:
-        """What the arena wants played; before that, the games that `psro` needs for its payoff matrix."""
+        """The arena's requests; before that, the games that `psro` needs for its payoff matrix."""
         arena, league = self.parts.arena, self.parts.league
         arena.step = step
         if league is not None:
@@ -120,7 +120,7 @@ class Trainer:
     # --- credit ------------------------------------------------------------------------------------------------------
 
     def assign_credit(self, episodes: Sequence[Episode], version: int) -> None:
-        """Filters, stores and credit see fresh episodes once; the replay buffer keeps them with their advantages."""
+        """Passes fresh episodes once through filters, stores and credit, and puts them into the replay buffer."""
         config, parts, step = self.config, self.parts, self.learner.step + 1
         parts.arena.step = step
         if parts.league is not None:
@@ -148,7 +148,7 @@ class Trainer:
     # --- pack, learn, publish ----------------------------------------------------------------------------------------
 
     def pack(self, fresh: ReplayBatch) -> Batch | BatchByLearner:
-        """Episodes and advantages as arrays; for several learners, those of each."""
+        """Packs episodes and advantages into arrays; for several learners, those of each."""
         if not isinstance(self.learner, Learners):
             return self._pack(fresh, self.config, lambda episode: episode)
         learners = self.learner.members.items()
@@ -172,19 +172,19 @@ class Trainer:
             legal=self._spelling(loss),
         )
         if loss.legality and (batch.legal < 0).all() and len(batch):
-            said = "loss.legality has no effect: answers may be any text here, or hold more than the action"
+            said = "loss.legality has no effect: answers here are free text, or contain more than the action"
             warnings.warn(said, stacklevel=2)
         return batch
 
     def _spelling(self, loss: LossSettings) -> Encode | None:
-        """How legal actions are written, where the loss asks: with the end of the turn, if what follows them counts."""
+        """Encodes legal actions if the loss needs it: with the end of the turn if that counts too."""
         renderer = self.parts.renderer
-        if loss.legality and not renderer.reasons:  # a thought is not a legal beginning, and not to be pushed away
+        if loss.legality and not renderer.reasons:  # a thought is not a legal prefix, and must not be penalised
             return lambda action: [*renderer.encode(action), renderer.end_id]
         return renderer.encode if loss.entropy_over == "legal" else None
 
     def update(self, batch: Batch | BatchByLearner) -> dict[str, Any]:
-        """Trains, or, when nothing in the batch can be trained on, lets the step pass and says so."""
+        """Trains, or skips the step and reports it if nothing in the batch can be trained on."""
         if len(batch):
             self.empty = 0
             return self.learner.update(batch)  # type: ignore[arg-type]
@@ -196,33 +196,33 @@ class Trainer:
                 "`left_out` and `outcomes` in metrics.jsonl); nothing would be learned"
             )
         self.learner.finish(self.learner.step + 1)
-        nothing = {"updates": 0, "idle": 1, "empty": 1, "skipped": 0}  # and no loss, entropy or KL: nothing was seen
+        nothing = {"updates": 0, "idle": 1, "empty": 1, "skipped": 0}  # no loss, entropy or KL: there was no data
         return {**nothing, "lr": self.learner.learning_rate(self.learner.step)}
 
     def publish(self, changed: Mapping[str | None, Sequence[int]]) -> None:
-        """Gives whatever plays the new weights, and the league its snapshot when one is due.
+        """Publishes the new weights to whatever plays, and a snapshot to the league when one is due.
 
         Args:
-            changed: who has new weights, with a prompt that shows it; see `probes`.
+            changed: learners with new weights, each with a prompt that shows it; see `probes`.
         """
         if changed:
             self.parts.sync.new_policy(changed)
-        else:  # the same weights, under the version that the next episodes are counted from
+        else:  # the same weights, under the version of the next episodes
             self.parts.sync.policy()
         self.parts.sync.snapshot(self.parts.league)
 
 
 def probes(batch: Batch | BatchByLearner, numbers: Mapping[str, Any]) -> dict[str | None, Sequence[int]]:
-    """By learner with new weights (None: the only one), a prompt of its batch on which they must show."""
+    """For each learner with new weights (None: the only one), a prompt of its batch whose logits must change."""
     parts = {None: (batch, numbers)} if isinstance(batch, Batch) else _by_learner(batch, numbers)
     return {name: part.context(0) for name, (part, own) in parts.items() if own["updates"] and own["adapter_change"]}
 
 
 def _by_learner(batch: BatchByLearner, numbers: Mapping[str, Any]) -> dict[str | None, tuple[Batch, Any]]:
-    each = numbers.get("learners", {})  # none where nobody had anything to train on
+    each = numbers.get("learners", {})  # empty if no learner had anything to train on
     return {name: (part, each.get(name, {"updates": 0})) for name, part in batch.parts.items()}
 
 
 def _opponents(episode: Episode) -> dict[str, str]:
-    """Which seats league members had: agent -> member."""
+    """The seats that league members played: agent -> member."""
     return {a: t.info["member"] for a, t in episode.trajectories.items() if "member" in t.info}

@@ -1,4 +1,4 @@
-"""New weights reach whatever plays: the measuring engine, and the generator where that is something else."""
+"""Publishes new weights to whatever plays: the evaluation engine, and the generator if it is separate."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from legos_train.rollout import Generator, WeightReceiver
 
 
 class WeightSync:
-    """Keeps the adapters that are played with at the learner's weights and the league's members.
+    """Keeps the published adapters in sync with the learner's weights and the league's members.
 
     Attributes:
-        local: plays on the measuring engine.
+        local: plays on the evaluation engine.
         generator: where episodes come from; `local` itself, servers, another process or thread.
-        retire: takes an adapter of a snapshot that has left the pool from the generator; an asynchronous run puts it
-            off until every batch that may still play against it has come in.
+        retire: removes the adapter of a snapshot that left the pool from the generator; an asynchronous run delays this
+            until every batch that may still play against it has arrived.
     """
 
     def __init__(self, learner: Learner | Learners, engine: Engine, local: Generator):
@@ -32,22 +32,22 @@ class WeightSync:
 
     @property
     def targets(self) -> list[WeightReceiver]:
-        """Everything that plays."""
+        """All receivers of weights."""
         return [self.local] if self.generator is self.local else [self.local, self.generator]
 
     def policy(self) -> None:
-        """Publishes the weights as they are, under the version that the next episodes are counted from."""
+        """Publishes the current weights, under the version of the next episodes."""
         for target in self.targets:
             self.backend.publish(target, actors.POLICY, self.backend.snapshot(self.learner.step))
 
     def new_policy(self, probes: Mapping[str | None, Sequence[int]]) -> None:
-        """Publishes new weights and proves on a prompt that they are served.
+        """Publishes new weights and checks on a prompt that they are served.
 
         Args:
-            probes: by learner that has changed, a prompt; None: the only one.
+            probes: a prompt for each changed learner; None: the only one.
 
         Raises:
-            TrainingError: the engine's logits are what they were before.
+            TrainingError: the engine's logits did not change.
         """
         before = {learner: self._logits(learner, probe) for learner, probe in probes.items()}
         self.policy()
@@ -71,7 +71,7 @@ class WeightSync:
                 self.snapshot(league)
 
     def snapshot(self, league: League | None) -> None:
-        """Puts the weights into the league's pool when that is due."""
+        """Adds the weights to the league's pool when a snapshot is due."""
         step = self.learner.step
         if league is None or not league.snapshot_due(step) or f"step_{step}" in league.weights:
             return
@@ -84,7 +84,7 @@ class WeightSync:
         self._member(f"step_{step}", weights)
 
     def forget(self, name: str) -> None:
-        """Takes weights from the measuring engine."""
+        """Removes weights from the evaluation engine."""
         for adapter in self._adapters(name):
             self.local.unpublish(adapter)
 
@@ -100,17 +100,17 @@ class WeightSync:
             self.backend.publish(target, name, weights)
 
     def use(self, generator: WeightReceiver, league: League | None) -> None:
-        """Takes episodes from somewhere else from now on; it is given all weights, and closed at the end."""
+        """Switches to another source of episodes, which gets all weights and is closed at the end."""
         self.generator = generator  # type: ignore[assignment]
         self.everything(league)
 
     def close(self) -> None:
-        """Ends whatever plays."""
+        """Closes everything that plays."""
         for target in reversed(self.targets):
             target.close()
 
 
 def member_version(name: str) -> int:
-    """The optimiser step of a league member, which its name ends with; 0 for `RUN.best` and the like."""
+    """The optimiser step at the end of a league member's name; 0 for `RUN.best` and the like."""
     match = re.search(r"step_(\d+)$", name)
     return int(match[1]) if match else 0

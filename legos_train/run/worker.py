@@ -1,6 +1,6 @@
 """The generating process of asynchronous training: `python -m legos_train.run.worker`, started by `ProcessGenerator`.
 
-It talks JSON lines: jobs and the paths of new weights come in, episodes go out. Whatever else prints goes to stderr.
+It speaks JSON lines: jobs and paths of new weights come in, episodes go out. All other output goes to stderr.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-import mlx.core as mx
-
-from inference import Engine
+from inference import Engine, tensors
 from inference.forward import use_threads
 from legos_envs.records import episode_to_json
 from legos_train.config import from_dict
@@ -25,7 +23,7 @@ from legos_train.rollout import Job, LocalGenerator, env_maker, serving_jobs
 
 
 def build(start: dict[str, Any]) -> LocalGenerator:
-    """The generator that the first line describes: the run's config and its envs by label."""
+    """Builds the generator from the first line: the run's config and its envs by label."""
     config = from_dict(start["config"], "the trainer's config")
     engine = Engine.load(config.model, dequantize=config.dequantize, max_rows=config.max_rows)
     use_threads(config.threads, engine.model)
@@ -42,7 +40,7 @@ def build(start: dict[str, Any]) -> LocalGenerator:
 
 
 def read(lines: TextIO, inbox: queue.Queue[serving_jobs.Message]) -> None:
-    """Puts every line into the inbox; the end of the input ends the work."""
+    """Puts every line into the inbox; the end of input ends the work."""
     try:
         for line in lines:
             data = json.loads(line)
@@ -54,8 +52,7 @@ def read(lines: TextIO, inbox: queue.Queue[serving_jobs.Message]) -> None:
                 inbox.put(serving_jobs.Publish(data["name"], None))
             else:
                 path = Path(data["path"])
-                weights = dict(mx.load(str(path)))  # type: ignore[arg-type]
-                mx.eval(weights)  # before the file goes: loading is lazy
+                weights = tensors.from_bytes(path.read_bytes())
                 path.unlink()
                 inbox.put(serving_jobs.Publish(data["name"], weights, data["version"]))
     finally:
@@ -64,7 +61,7 @@ def read(lines: TextIO, inbox: queue.Queue[serving_jobs.Message]) -> None:
 
 def main() -> int:
     """Serves until stdin ends."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole group; the trainer says when to end
+    for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole group; the trainer decides when to end
         signal.signal(number, signal.SIG_IGN)
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

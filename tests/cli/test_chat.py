@@ -42,12 +42,12 @@ def test_it_remembers_takes_back_and_begins_again() -> None:
     assert [line.rpartition(" ")[0] for line in lines[:2]] == ["1 one", "3 two"]
     assert lines[2] == "taken back"
     assert [line.rpartition(" ")[0] for line in lines[3:5]] == ["3 three", "3 three"] and lines[3] != lines[4]
-    assert lines[5] == "a new conversation" and lines[6].startswith("1 four") and "no command /what" in lines[7]
+    assert lines[5] == "a new conversation" and lines[6].startswith("1 four") and "unknown command /what" in lines[7]
     assert len(lines) == 8
 
 
 def test_what_fails_is_told_and_ends_a_pipe() -> None:
-    assert chat(Echo(), "/undo", "fail", "never") == ["there is nothing yet", "error: gone"]
+    assert chat(Echo(), "/undo", "fail", "never") == ["nothing to take back", "error: gone"]
 
 
 def test_a_model_answers_with_the_same_words_for_the_same_seed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import subprocess
@@ -11,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from inference import Engine
+from inference.server import Settings
+from legos_train.cli import serve
 from legos_train.cli.main import main
 
 SMALL = ["--steps", "2", "--batch-size", "8", "--threads", "1", "--lora.rank", "4", "--eval.every", "0"]
@@ -131,7 +135,7 @@ def test_dry_run_prints_settings_and_an_estimate_and_writes_nothing(tmp_path: Pa
     monkeypatch.chdir(tmp_path)
     assert main(["train", "--dry-run", *SMALL, "--optim.lr", "1e-3"]) == 0
     out = capsys.readouterr().out
-    assert 'env = "KuhnPoker-v0"' in out and "lr = 0.001" in out and "MiB" in out and "s while episodes stay" in out
+    assert 'env = "KuhnPoker-v0"' in out and "lr = 0.001" in out and "MiB" in out and "s if episodes keep" in out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -222,7 +226,6 @@ def test_a_server_takes_runs_as_adapters_and_the_model_that_they_are_for(
     import numpy as np
 
     from inference import read_adapter
-    from inference.server import Settings
 
     seen: list[Settings] = []
     monkeypatch.setattr("inference.server.create_app", seen.append)
@@ -241,3 +244,13 @@ def test_a_server_takes_runs_as_adapters_and_the_model_that_they_are_for(
     for wrong, said in {"kuhn=tiny": "is a model", f"k={run_dir}@step_9": "not kept", "k=/no": "no policy"}.items():
         assert main(["serve", "--adapter", wrong]) == 1
         assert said in capsys.readouterr().err
+
+
+def test_legos_serve_has_the_defaults_of_the_server_and_the_engine() -> None:
+    options = serve.make_parser().parse_args([])
+    for name in ("max_adapters", "max_lora_rank", "max_queue", "threads"):
+        assert getattr(options, name) == getattr(Settings(), name)
+    engine = {name: one.default for name, one in inspect.signature(Engine).parameters.items()}
+    assert options.max_rows == engine["max_rows"] and options.max_lora_rank == engine["max_lora_rank"]
+    assert options.max_kv_mib << 20 == engine["max_kv_bytes"]
+    assert options.prefix_cache_mib << 20 == engine["prefix_cache_bytes"]

@@ -55,6 +55,22 @@ def test_show_renders_the_page_in_a_terminal(capsys: pytest.CaptureFixture[str],
     assert "KuhnPoker-v0" in shown and "```" not in shown and "| --- |" not in shown
 
 
+@pytest.mark.parametrize("env_id", ["Dataset-v0", "GSM8K-v0", "EnsembleVote-v0", "SelfDistillation-v0"])
+def test_problems_of_ones_own_are_checked_before_anything_is_played(
+    env_id: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"q": "What is 1 + 1?", "a": "#### 2"}\n{"q": "What is 2 + 2?", "a": null}\n')
+    fields = ["--arg", 'fields={"question": "q", "answer": "a"}', "--arg", f"source={file}"]
+    for command in (["envs", "show", env_id], ["train", "--dry-run", "--env", env_id]):
+        assert main([*command, *fields]) == 1
+        said = capsys.readouterr().err
+        assert f"1 of 2 rows do not fit: {file}, line 2: field 'a' must be text" in said and "Traceback" not in said
+    with pytest.warns(UserWarning, match="skipped: 1 of 2 rows"):
+        assert main(["envs", "show", env_id, *fields, "--arg", "bad_rows=skip"]) == 0
+    assert "What is 1 + 1?" in capsys.readouterr().out
+
+
 def test_check_with_hostile_actions(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["envs", "check", "Nim-v0", "--episodes", "5", "--fuzz", "100", "--arg", "memory=chat"]) == 0
     out = capsys.readouterr().out
@@ -135,7 +151,7 @@ def test_new_writes_an_environment_that_passes_everything(tmp_path: Path, capsys
     with pytest.raises(SystemExit) as left:
         main(["envs", "new", "RedHTTPGame2", "--dir", str(tmp_path / "sub")])
     assert left.value.code == 2 and file.read_text() == before
-    assert "already exist; nothing was written" in capsys.readouterr().err
+    assert "already exists; nothing was written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["myGame", "My-Game", "../Evil", "None", "Nim", "A" * 41, "Spiel\n", "Ä"])

@@ -94,7 +94,7 @@ def test_a_text_of_several_lines(play: Play) -> None:
     ("arguments", "said"),
     [
         (["KuhnPoker-v0", "--seat", "dealer=human"], "no agent or role dealer; KuhnPoker-v0 has player_0, player_1"),
-        (["KuhnPoker-v0", "--seat", "player_0=random", "--seat", "player_1=random"], "none to you"),
+        (["KuhnPoker-v0", "--seat", "player_0=random", "--seat", "player_1=random"], "none is left for you"),
         (["KuhnPoker-v0", "--seat", "player_0"], "--seat takes NAME=VALUE"),
         (["KuhnPoker-v0", "--seed", "-1"], "--seed must be at least 0"),
     ],

@@ -97,8 +97,8 @@ def test_advice_names_what_to_do() -> None:
     }  # fmt: skip
     said = doctor.advice(report)
     assert [text.split(":")[0].split(";")[0] for text in said] == [
-        "Models cannot run here yet", "Only 0.5 GiB of memory are free", "Only 0.1 GiB are free in ~/x (here).",
-        "/m (models) cannot be written.", "The section caches could not be made",
+        "Models cannot run here yet", "Only 0.5 GiB of memory is free", "Only 0.1 GiB is free in ~/x (here).",
+        "/m (models) is not writable.", "The section caches failed",
     ]  # fmt: skip
     slow = {"device": {"default": "cpu"}, "blas": {"mlx": {"fast": False, "advice": "pip install scipy-openblas32"}}}
     assert doctor.advice(slow) == ["Matrix products are slow: pip install scipy-openblas32."]

@@ -12,7 +12,7 @@ import pytest
 import legos_envs
 from legos_envs import Decision, Policy
 from legos_envs.policies import HumanPolicy, RandomPolicy, make_policy
-from legos_train.cli.play_table import Left, PlaySession
+from legos_train.cli.play_table import PlayerLeft, PlaySession
 from legos_train.observe.plain_text import repeated, squared
 
 
@@ -158,10 +158,10 @@ def test_a_model_that_fails_or_has_no_room() -> None:
 
 def test_help_and_the_other_commands() -> None:
     _, _, shown = played(["?", "legal", "look", "LOOK", "frog", "5", "3", "7"])
-    assert "/undo" in shown and "take back what was typed last" in shown
+    assert "/undo" in shown and "take back your last entry" in shown
     assert "Legal: [1] [2]" in shown and shown.count("Board:\n  1 2 3\n  4 5 6\n  7 8 9") == 3
     assert "Not understood: 'frog'" in shown
-    with pytest.raises(Left):
+    with pytest.raises(PlayerLeft):
         played(["quit"])
 
 

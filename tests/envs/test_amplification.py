@@ -52,6 +52,27 @@ def test_questions_cost_and_a_helper_that_learns_is_paid_without_the_cost():
     assert episode.trajectories["helper_0"].role == "person" and not episode.trajectories["helper_0"].trainable
 
 
+@pytest.mark.parametrize(
+    ("asked", "share"),
+    [
+        (["11 + 12", "23 + 13"], 1),
+        (["12 + 11"], 2 / 3),
+        (["11 + 11"], 1 / 3),  # the question has it once
+        (["111 + 1"], 0),
+        (["13", "12", "11"], 1),
+        ([], 0),
+    ],
+)
+def test_what_is_passed_on_to_the_helper_can_be_paid_for(asked, share):
+    said = [f"[ask: {text}]" for text in asked]
+    for answer, worth in (("36", 1), ("5", 0)):
+        reply = [*said, f"[answer: {answer}]"]
+        episode = play(reply, ["0"] * 3, process_reward=0.3, question_cost=0.1, helper="policy")
+        assert episode.returns["assistant_0"] == pytest.approx(worth + 0.3 * share - 0.1 * len(asked))
+        assert episode.returns["helper_0"] == worth
+        assert play(reply, ["0"] * 3).returns["assistant_0"] == worth
+
+
 @pytest.mark.parametrize("memory", ["chat", "state"])
 def test_the_helper_knows_nothing_but_the_question(memory):
     episode = play(["[ask: 11 + 12]", "[ask: 23 + 13]", "[answer: 36]"], ["23", "36"], memory=memory)
@@ -177,12 +198,14 @@ def test_decomposing_with_an_honest_helper_beats_a_liar_and_a_guess():
         ({"rating": "model"}, {}, "rating must be one of None, 'person'; got 'model'"),
         ({"operations": 9}, {}, "operations must be a whole number from 1 to 8"),
         ({"question_cost": 2}, {}, "question_cost must be a finite number from 0 to 1"),
+        ({"process_reward": 2}, {}, "process_reward must be a finite number from 0 to 1"),
+        ({"process_reward": 0.5, "rating": "person"}, {}, "process_reward is for questions that code checks"),
         ({"max_question_chars": 0}, {}, "max_question_chars must be a whole number"),
         ({"max_answer_chars": 0}, {}, "max_answer_chars must be a whole number"),
         ({}, {"question": "Why?"}, "option question needs option answer"),
         ({}, {"answer": "3"}, "option answer needs option question"),
         ({}, {"question": "", "answer": "3"}, "option question must be text"),
-        ({"rating": "person"}, {"question": "Why?", "answer": "3"}, "option answer is for questions that code checks"),
+        ({"rating": "person"}, {"question": "Why?", "answer": "3"}, "option answer is only for questions that code"),
     ],
 )
 def test_arguments_and_options_are_checked(kwargs, options, message):

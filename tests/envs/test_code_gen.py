@@ -11,10 +11,10 @@ import legos_envs
 from legos_envs.policies import make_policy
 from legos_envs.scoring import os_sandbox
 from legos_envs.scoring.sandbox import run
-from legos_envs.tasks.code import code_gen, running
+from legos_envs.tasks.code import code_gen, sandboxed_calls
 from legos_envs.tasks.code.code_items import ITEMS
 from legos_envs.tasks.code.mutants import _mutants as mutants_of
-from legos_envs.tasks.code.running import FAILED, reference_results, results_of, same
+from legos_envs.tasks.code.sandboxed_calls import FAILED, reference_results, results_of, same
 from legos_envs.tasks.code.unit_tests import UnitTest, read_tests
 from legos_envs.testing import check_env
 
@@ -270,22 +270,27 @@ def test_all_programs_of_a_step_share_its_time(monkeypatch):
         return run("1 / 0") if "while" in code else run(code, inputs)
 
     clock = [0.0]
-    monkeypatch.setattr(running.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(running.sandbox, "run", slow)
+    monkeypatch.setattr(sandboxed_calls.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(sandboxed_calls.sandbox, "run", slow)
     for kwargs in ({}, {"coder_scored_by": "tester"}):
         given.clear()
         play(LOOP, GOOD_TESTS, seconds=0.5, **kwargs)
-        assert 3 <= len(given) <= 9 and sum(given) <= 3 * 0.5 + len(given) * running.STARTING, given
+        assert 3 <= len(given) <= 9 and sum(given) <= 3 * 0.5 + len(given) * sandboxed_calls.STARTING, given
 
 
 @pytest.mark.parametrize("id", ["CodeGen-v0", "RedBlue-v0"])
 def test_a_reference_that_was_not_run_decides_nothing_and_is_not_remembered(id, monkeypatch):
-    running._reference_results.cache_clear()
+    sandboxed_calls._reference_results.cache_clear()
     mutants_of.cache_clear()
     row = {"prompt": "Doubles it.", "code": "def f(n):\n    return n * 2", "tests": ["assert f(3) == 6"]}
     env = legos_envs.make(id, source=[row], **({"variant": "patch"} if id == "RedBlue-v0" else {}))
-    late, real = [running.sandbox.Ran(False, None, "", "TimeoutError: ran longer than 5 s")], running.sandbox.run
-    monkeypatch.setattr(running.sandbox, "run", lambda *args, **kwargs: late.pop() if late else real(*args, **kwargs))
+    late, real = (
+        [sandboxed_calls.sandbox.RunResult(False, None, "", "TimeoutError: ran longer than 5 s")],
+        sandboxed_calls.sandbox.run,
+    )
+    monkeypatch.setattr(
+        sandboxed_calls.sandbox, "run", lambda *args, **kwargs: late.pop() if late else real(*args, **kwargs)
+    )
     said = {"coder": row["code"], "tester": row["tests"][0], "defender": row["code"], "attacker": '{"args": [3]}'}
     outcomes, returns = [], []
     for _ in range(2):
@@ -297,7 +302,7 @@ def test_a_reference_that_was_not_run_decides_nothing_and_is_not_remembered(id, 
 
 
 def test_wrong_programs_that_were_not_run_are_not_caught(monkeypatch):
-    real = running.results_of
+    real = sandboxed_calls.results_of
 
     def late(code, name, calls, left=None, kind="monty"):
         results = real(code, name, calls, None, kind)

@@ -8,7 +8,7 @@ import pytest
 
 import legos_envs
 from legos_envs.policies import make_policy
-from legos_envs.tasks.code import running
+from legos_envs.tasks.code import sandboxed_calls
 from legos_envs.tasks.code.mutants import mutants
 from legos_envs.tasks.code.patch_items import patch_of
 from legos_envs.tasks.code.source_items import read_item
@@ -75,7 +75,7 @@ def test_humaneval():
     assert item.signature == "def longest(words: List[str], least: int=0) -> str:"
     assert item.spec.startswith("The longest of the words") and '"""' not in item.spec
     assert item.calls == ([["a", "bc"]], [["abc", "d"], 2])  # the others are not plain tests
-    assert running.reference_results(item) == ["bc", "abc"]
+    assert sandboxed_calls.reference_results(item) == ["bc", "abc"]
 
 
 def test_a_right_program_and_its_tests_are_paid_in_full():
@@ -168,11 +168,11 @@ def test_mutants_run_and_differ():
     }
     item = read_item(row)
     found = mutants(item)
-    expected = running.reference_results(item)
+    expected = sandboxed_calls.reference_results(item)
     shares = []
     for code in found:
-        results, error = running.results_of(code, item.name, item.calls)
-        right = [running.same(a, b) for a, b in zip(results, expected)]
+        results, error = sandboxed_calls.results_of(code, item.name, item.calls)
+        right = [sandboxed_calls.same(a, b) for a, b in zip(results, expected)]
         assert error is None and not all(right)
         shares.append(sum(right))
     assert len(found) == 3 and shares == sorted(shares, reverse=True) and shares[0] == 2
@@ -186,8 +186,11 @@ def test_functions_to_mend_have_their_bug_where_it_is_said_to_show():
         assert (patch.witness is None) == (patch.code == patch.reference) and patch.partial
         if patch.witness is not None:
             assert patch.holds(list(patch.witness))
-            pair = [running.results_of(code, "f", [list(patch.witness)])[0] for code in (patch.code, patch.reference)]
-            assert not running.same(*pair[0], *pair[1])
+            pair = [
+                sandboxed_calls.results_of(code, "f", [list(patch.witness)])[0]
+                for code in (patch.code, patch.reference)
+            ]
+            assert not sandboxed_calls.same(*pair[0], *pair[1])
     assert 20 < bugs < 40
 
 

@@ -202,7 +202,7 @@ def test_search_plays_from_the_prompt_alone(memory):
         decision = Decision("player_0", "player_0", env.observe("player_0"), env.infos["player_0"], 1, seed)
         assert make_policy("scripted:depth_4", env)(decision) == "[4]"
     blank = Decision("player_0", "player_0", {"messages": ({"role": "user", "content": "Hello."},)}, {}, 0, 0)
-    with pytest.raises(LookupError, match="'player_0' is shown no board of 6 rows and 7 columns"):
+    with pytest.raises(LookupError, match="'player_0' has seen no board of 6 rows and 7 columns"):
         make_policy("scripted:depth_1", env)(blank)
 
 
@@ -248,7 +248,7 @@ def test_bad_arguments_are_refused(wrong, message):
     ("moves", "message"),
     [
         (4, "must be a list of columns"),
-        ("8", "'8' is not legal when its turn comes"),
+        ("8", "'8' is not legal at that point"),
         (["4", None], "None is not legal"),
         ("1111111", "'1' is not legal"),
         ("12121212", "'2' is not legal"),

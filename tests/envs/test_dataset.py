@@ -12,7 +12,7 @@ import pytest
 import legos_envs
 from legos_envs import Rubric, Unscored
 from legos_envs.scoring import answers
-from legos_envs.tasks import raw_rows
+from legos_envs.tasks import given_items, raw_rows
 from legos_envs.tasks.problems import Dataset, sources
 from legos_envs.tasks.problems.gsm8k import GSM8K
 from legos_envs.tasks.problems.sources import Problem, open_source
@@ -39,13 +39,17 @@ def test_words_are_the_generated_problems():
     assert problems[4] == Problem(word_problem(4, 2).question, str(word_problem(4, 2).answer))
 
 
-def test_a_file_of_lines_is_read_where_it_is_asked_for(tmp_path):
+def test_a_file_of_lines_is_checked_when_it_is_opened(tmp_path):
     file = tmp_path / "rows.jsonl"
-    file.write_text('{"question": "1+1?", "answer": 2}\n\n{"question": "2+2 é?", "answer": "4"}\n{broken\n', "utf-8")
+    rows = '{"question": "1+1?", "answer": 2}\n\n{"question": "2+2 é?", "answer": "4"}\n'
+    file.write_text(rows + "{broken\n", "utf-8")
+    with pytest.raises(ValueError, match=r"1 of 3 rows do not fit: .*rows\.jsonl, line 4: not valid JSON"):
+        open_source(file)
+    file.write_text(rows, "utf-8")
     problems = open_source(file)
-    assert len(problems) == 3 and problems[1] == Problem("2+2 é?", "4") and problems[0].answer == "2"
-    with pytest.raises(ValueError, match=r"rows\.jsonl, line 4: this is not JSON"):
-        problems[2]
+    assert len(problems) == 2 and problems[1] == Problem("2+2 é?", "4") and problems[0].answer == "2"
+    assert open_source(file) is problems  # hundreds of envs share what was read once
+    assert open_source(file, answer=None)[0] == Problem("1+1?", None)
     file.write_text('{"question": "A longer one: 3+3?", "answer": 6}\n{"question": "4+4?", "answer": 8}\n')
     newer = open_source(file)  # not what was kept of the older file
     assert len(newer) == 2 and newer[1] == Problem("4+4?", "8")
@@ -54,15 +58,16 @@ def test_a_file_of_lines_is_read_where_it_is_asked_for(tmp_path):
 def test_json_and_its_errors(tmp_path):
     file = tmp_path / "rows.json"
     file.write_text(json.dumps([{"q": "1+1?", "a": 2.5}, {"q": "2+2?"}]))
-    problems = open_source(str(file), question="q", answer="a")
-    assert problems[0].answer == "2.5"
+    with pytest.warns(UserWarning, match=r"skipped: 1 of 2 rows do not fit"):
+        problems = open_source(str(file), question="q", answer="a", bad_rows="skip")
+    assert problems == (Problem("1+1?", "2.5"),)
     with pytest.raises(ValueError, match=r"rows\.json, row 1: field 'a' is missing; the row has 'q'"):
-        problems[1]
+        open_source(str(file), question="q", answer="a")
     for text, message in (("{}", "must hold a list of objects; got dict"), ("[1]", "row 0: a row must be an object")):
         file.write_text(text)
         with pytest.raises(ValueError, match=message):
             open_source(file)
-    for text, message in (("[]", "has no rows"), ("[" * 100_000, "this is not JSON")):
+    for text, message in (("[]", "has no rows"), ("[" * 100_000, "not valid JSON")):
         file.write_text(text)
         with pytest.raises(ValueError, match=message):
             open_source(file)
@@ -72,7 +77,7 @@ def test_braces_in_a_path_do_no_harm(tmp_path):
     file = tmp_path / "{index} {x}.json"
     file.write_text('[{"question": "?", "answer": "1"}, {}]')
     with pytest.raises(ValueError, match=r"\{index\} \{x\}\.json, row 1: field 'question'.*no fields"):
-        open_source(file)[1]
+        open_source(file)
 
 
 @has_pyarrow
@@ -84,7 +89,7 @@ def test_parquet(tmp_path):
     parquet.write_table(pa.Table.from_pylist([{**row, "more": "x" * 100} for row in ROWS]), file)
     problems = open_source(file)
     assert [problems[i] for i in range(len(problems))] == [Problem(r["question"], str(r["answer"])) for r in ROWS]
-    assert problems.rows.table.column_names == ["question", "answer"]
+    assert raw_rows.raw_rows(file, ["question", "answer"]).rows.table.column_names == ["question", "answer"]
     with pytest.raises(ValueError, match=r"rows\.parquet, row 0: field 'q' is missing; the row has 'answer'"):
         open_source(file, question="q")
     with pytest.raises(ValueError, match="the row has 'question', 'answer', 'more'"):
@@ -122,10 +127,37 @@ def test_without_network_the_error_says_what_to_do(monkeypatch):
         raise ConnectionError("no route")
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
+    monkeypatch.setattr(given_items, "_opened", {})
     with pytest.raises(
         RuntimeError, match=r"'openai/gsm8k' \(config 'main', split 'test'\): ConnectionError: no route.*local file"
     ):
         GSM8K("hf", split="test")
+
+
+@has_datasets
+@pytest.mark.parametrize(("resolved", "offline"), [(False, True), (True, False)])
+def test_where_the_hub_has_no_address_it_is_not_asked_again_and_again(resolved, offline, monkeypatch):
+    import datasets
+    from huggingface_hub import constants
+
+    def address(*where):
+        if not resolved:
+            raise OSError("Name or service not known")
+        return [where]
+
+    asked = []
+    monkeypatch.setattr(raw_rows.socket, "getaddrinfo", address)
+    monkeypatch.setattr(raw_rows.urllib.request, "getproxies", dict)
+    for module in (datasets.config, constants):
+        monkeypatch.setattr(module, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(
+        datasets,
+        "load_dataset",
+        lambda *_, **__: asked.append((datasets.config.HF_HUB_OFFLINE, constants.is_offline_mode())) or ROWS,
+    )
+    assert raw_rows._hub.__wrapped__("some/name", None, "train") == ROWS
+    assert asked == [(offline, offline)]
+    assert not datasets.config.HF_HUB_OFFLINE and not constants.HF_HUB_OFFLINE
 
 
 @pytest.mark.parametrize(("source", "package"), [("hf:some/name", "datasets"), ("x.parquet", "pyarrow")])
@@ -151,7 +183,7 @@ def test_importing_and_playing_loads_none_of_the_extras():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"source": "word"}, ValueError, "source must be 'words', a path that ends in .jsonl, .json, .parquet"),
+        ({"source": "word"}, ValueError, "source must be 'words', a path ending in .jsonl, .json, .parquet"),
         ({"source": "rows.csv"}, ValueError, "'hf:NAME' or a sequence of mappings; got 'rows.csv'"),
         ({"source": "nowhere.jsonl"}, FileNotFoundError, "there is no file 'nowhere.jsonl'"),
         ({"source": 7}, ValueError, "got 7"),
@@ -168,8 +200,14 @@ def test_importing_and_playing_loads_none_of_the_extras():
             "field 'answer' must be text or a number; got None",
         ),
         ({"source": [{"question": "x", "answer": True}]}, ValueError, "got True"),
-        ({"source": ROWS, "answer_pattern": "####"}, ValueError, "field 'answer' has no answer behind '####'"),
+        ({"source": ROWS, "answer_pattern": "####"}, ValueError, "field 'answer' has no answer after '####'"),
         ({"source": ROWS, "answer": None}, ValueError, "answer must be text"),
+        ({"source": ROWS, "fields": "q"}, ValueError, "fields must be a mapping such as"),
+        ({"source": ROWS, "fields": {"questoin": "q"}}, ValueError, "'questoin' is unknown. Did you mean 'question'"),
+        ({"source": ROWS, "question": "q", "fields": {"question": "p"}}, ValueError, "give either question or fields"),
+        ({"source": ROWS, "bad_rows": "drop"}, ValueError, "bad_rows must be one of 'refuse', 'skip'; got 'drop'"),
+        ({"fields": {"question": "q"}}, ValueError, "fields is for a source"),
+        ({"source": None}, ValueError, "source must be 'words'.*got None"),
         ({"source": "hf:"}, ValueError, "source must be text"),
         ({"order": "shuffled"}, ValueError, "order must be one of 'seed', 'sequential', 'random'"),
         ({"level": 4}, ValueError, "level must be one of 0, 1, 2, 3"),
@@ -348,7 +386,7 @@ def test_gsm8k_is_generated_by_default_and_reads_its_fields():
     env = GSM8K(DATA / "gsm8k.jsonl")
     assert [env.problems[i].answer for i in range(3)] == ["18", "3", "70000"]
     assert play(env, "She makes $18 a day.\n#### $18.00", index=0).returns["solver_0"] == pytest.approx(1.1)
-    with pytest.raises(ValueError, match="has no answer behind '####'"):
+    with pytest.raises(ValueError, match="has no answer after '####'"):
         GSM8K(ROWS)
     assert GSM8K(ROWS, answer_pattern=None).problems[0].answer == "2"
 
@@ -361,6 +399,7 @@ def test_gsm8k_from_hugging_face(monkeypatch):
         return [{"question": "1+1?", "answer": "1+1=<<1+1=2>>2\n#### 2"}]
 
     monkeypatch.setattr(raw_rows, "_hub", hub)
+    monkeypatch.setattr(given_items, "_opened", {})
     assert GSM8K("hf", split="test").problems[0] == Problem("1+1?", "2") and GSM8K("hf").name == "GSM8K-v0"
     assert asked == [("openai/gsm8k", "main", "test"), ("openai/gsm8k", "main", "train")]
     with pytest.raises(ValueError, match="split must be one of 'train', 'test'"):
@@ -372,13 +411,15 @@ def test_every_gold_answer_of_gsm8k_is_right_and_its_neighbour_wrong(monkeypatch
     monkeypatch.setattr(answers.formulas, "same", lambda *_: pytest.fail("numbers need no worker"))
     env = GSM8K(SHARED / "gsm8k" / "test.jsonl", order="sequential")
     assert len(env.problems) == 1319
+    lines = (SHARED / "gsm8k" / "test.jsonl").read_text("utf-8").splitlines()
+    golds = [json.loads(line)["answer"] for line in lines]
     for i in range(1319):
-        gold = env.problems.rows[i]["answer"]
+        gold = golds[i]
         truth = env.problems[i].answer
         assert answers.same_answer(answers.final_answer(gold), truth), gold
         assert not answers.same_answer(str(int(truth.replace(",", "")) + 1), truth)
     for seed in range(0, 1319, 50):
-        assert play(env, env.problems.rows[seed]["answer"], seed).info["correct"]
+        assert play(env, golds[seed], seed).info["correct"]
 
 
 def test_math500_fields():

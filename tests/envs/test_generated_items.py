@@ -7,7 +7,7 @@ import pytest
 
 import legos_envs
 from legos_envs.policies import make_policy
-from legos_envs.tasks.code import generated, running
+from legos_envs.tasks.code import generated, sandboxed_calls
 from legos_envs.tasks.code.families import FAMILIES
 from legos_envs.tasks.code.red_blue_data import POLICIES, SECRETS
 from legos_envs.tasks.problems import facts, problem_key
@@ -25,7 +25,7 @@ def values_of(source, item, calls):
         try:
             return names[item.name](*call)
         except (ValueError, IndexError):  # max([])
-            return running.FAILED
+            return sandboxed_calls.FAILED
 
     return [value(call) for call in calls]
 
@@ -43,16 +43,16 @@ def test_the_first_call_tells_every_wrong_program_from_the_reference():
     for made in EXERCISES:
         item = made.item
         right = values_of(item.reference, item, item.calls)
-        assert running.FAILED not in right and len({*map(str, item.calls)}) == len(item.calls) == 6
+        assert sandboxed_calls.FAILED not in right and len({*map(str, item.calls)}) == len(item.calls) == 6
         assert len({*item.wrong}) == 3
         for wrong in item.wrong:
-            same = [running.same(a, b) for a, b in zip(values_of(wrong, item, item.calls), right)]
+            same = [sandboxed_calls.same(a, b) for a, b in zip(values_of(wrong, item, item.calls), right)]
             assert not same[0] and any(same), f"{item.spec} {wrong}"
 
 
 def test_the_sandbox_agrees_with_python():
     for made in EXERCISES[:40]:
-        results = running.reference_results(made.item)
+        results = sandboxed_calls.reference_results(made.item)
         assert results == values_of(made.item.reference, made.item, made.item.calls)
 
 

@@ -89,6 +89,34 @@ def test_rows_from_every_kind_of_source(id, kwargs, rows, field, suffix, tmp_pat
     assert play(env).turns > 0
 
 
+PROBLEMS = [{"q": f"What is {n} and {n}?", "a": f"Twice {n}\n#### {2 * n}"} for n in range(1, 5)]
+PROBLEM_TASKS = ["Dataset-v0", "GSM8K-v0", "EnsembleVote-v0", "SelfDistillation-v0"]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet", "list"])
+@pytest.mark.parametrize("id", PROBLEM_TASKS)
+def test_problems_from_every_kind_of_source(id, suffix, tmp_path):
+    source = written(PROBLEMS, suffix, tmp_path)
+    fields = {"fields": {"question": "q", "answer": "a"}, "answer_pattern": "####"}
+    env = legos_envs.make(id, source=source, **fields)
+    prompts = list(first_prompts(env, 4))
+    assert all(sum(row["q"] in prompt for prompt in prompts) == 1 for row in PROBLEMS)
+    assert {play(env, seed).info["truth"] for seed in range(4)} == {"2", "4", "6", "8"}
+    same = legos_envs.make(id, source=source, question="q", answer="a", answer_pattern="####")
+    assert list(first_prompts(same, 4)) == prompts
+
+
+@pytest.mark.parametrize("id", PROBLEM_TASKS)
+def test_a_bad_problem_is_named_before_anything_is_played(id, tmp_path):
+    rows = [{"question": "1+1?", "answer": "#### 2"}, {"question": "2+2?", "answer": None}]
+    source = written([*rows, {"question": "3+3?", "answer": "#### 6"}], ".jsonl", tmp_path)
+    with pytest.raises(ValueError, match=r"1 of 3 rows do not fit: .*rows\.jsonl, line 2: field 'answer' must be text"):
+        legos_envs.make(id, source=source, answer_pattern="####")
+    with pytest.warns(UserWarning, match="skipped: 1 of 3 rows"):
+        env = legos_envs.make(id, source=source, answer_pattern="####", bad_rows="skip")
+    assert {play(env, seed).info["truth"] for seed in range(2)} == {"2", "6"}
+
+
 def test_answers_come_from_the_rows():
     env = legos_envs.make("Amplification-v0", source=str(GSM8K))
     truths = {play(env, seed).info["truth"] for seed in range(len(QUESTIONS))}
@@ -155,7 +183,7 @@ def test_rows_may_bring_criteria_of_their_own():
         (
             "Dataset-v0",
             {"source": [{"question": "?", "answer": "1"}], "level": 3},
-            "level is for the generated problems",
+            "level is only for the generated problems",
         ),
         ("Debate-v0", {"source": ["A."], "fields": {"topik": "a"}}, "Did you mean 'topic'"),
         (

@@ -221,7 +221,7 @@ def test_large_games_use_a_linear_program_and_without_scipy_say_none(monkeypatch
     assert facts() == {"pareto_optimal": None, "pareto_gap": None, "pareto_method": None, "welfare": 0}
     env = Negotiation(num_players=4, resources=4, rounds=1, weights={"efficiency": 1})
     env.reset(seed=1)
-    with pytest.raises(ImportError, match="paying efficiency in so large a market needs scipy"):
+    with pytest.raises(ImportError, match="rewarding efficiency in a market this large needs scipy"):
         says(env, *["pass"] * 4)
 
 
@@ -293,7 +293,7 @@ def test_bad_options_are_refused():
     for name in ("stock", "values"):
         with pytest.raises(ValueError, match=f"option {name} must be"):
             started({name: [[1, 2]]})
-    with pytest.raises(ValueError, match="leave player_1 without anything of worth"):
+    with pytest.raises(ValueError, match="leave player_1 with nothing of value"):
         started({"stock": [[1, 1], [0, 1]], "values": [[1, 1], [1, 0]]})
 
 

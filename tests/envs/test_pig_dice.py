@@ -184,7 +184,7 @@ def test_scripted_players_read_the_position(memory):
         assert hold_at_20(decision) == "roll"
         if agent == "player_0":
             assert optimal(decision) == "roll"
-    with pytest.raises(LookupError, match="is shown no position of Pig"):
+    with pytest.raises(LookupError, match="has seen no position of Pig"):
         shown(Decision("player_0", "player_0", {"messages": ()}, {}, 0, 0))
 
 

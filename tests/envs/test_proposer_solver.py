@@ -15,7 +15,7 @@ from legos_envs.testing import check_env
 
 def play(env, options=None, seed=0, **said):
     """Plays fixed texts by agent or role; solvers and checkers say 27 where none is given."""
-    named = {"proposer": "Problem: 3 * (4 + 5)\nAnswer: 27", "solver": "Answer: 27", "checker": "Answer: 27"} | said
+    named = {"proposer": "Problem: 3 * (2 + 7)\nAnswer: 27", "solver": "Answer: 27", "checker": "Answer: 27"} | said
     policy = lambda d: named.get(d.agent.replace("/", "_"), named[d.role])  # noqa: E731
     return asyncio.run(legos_envs.play(env, policy, seed, options))
 
@@ -48,7 +48,7 @@ def test_rewards(k, goldilocks, variance):
         assert episode.outcome == "played" and episode.info["verdicts"] == ["played"]
         info = episode.trajectories["problem_0/solver_0"].info
         assert (info["problem"], info["truth"], info["solve_rate"], info["correct"]) == (
-            "3 * (4 + 5)",
+            "3 * (2 + 7)",
             "27",
             k / 4,
             k > 0,
@@ -68,7 +68,7 @@ def test_the_proposer_is_paid_for_the_rate_of_right_answers():
         ("\\boxed{27}", True),
         ("3 * 9 = 27", True),
         ("Answer: 27.0", True),
-        ("Answer: 3 * (4 + 5)", False),
+        ("Answer: 3 * (2 + 7)", False),
         ("none", False),
     ],
 )
@@ -84,8 +84,8 @@ def test_fractions_are_fine():
 @pytest.mark.parametrize(
     ("said", "domain", "verdict"),
     [
-        ("Problem: 3 * (4 + 5)\nAnswer: 28", "arithmetic", "wrong_answer"),
-        ("Problem: 3 * (4 + 5)\nAnswer: 3 * (4 + 5)", "arithmetic", "wrong_answer"),
+        ("Problem: 3 * (2 + 7)\nAnswer: 28", "arithmetic", "wrong_answer"),
+        ("Problem: 3 * (2 + 7)\nAnswer: 3 * (2 + 7)", "arithmetic", "wrong_answer"),
         ("Problem: 27\nAnswer: 27", "arithmetic", "trivial"),
         ("Problem: ((-27))\nAnswer: -27", "arithmetic", "trivial"),
         ("Problem: Ana has 27 shells. How many?\nAnswer: 27", "free", "leaked"),
@@ -116,15 +116,24 @@ def test_a_silent_solver_pays_alone_and_counts_as_not_right():
 
 
 def test_duplicates():
-    assert play(ProposerSolver(seen=["3*(4+5)"])).outcome == "duplicate"
-    assert play(ProposerSolver(seen=["(3)*((4+5))"])).outcome == "duplicate"
-    assert play(ProposerSolver(), {"seen": ["3*(4 + 5)", "1+1"]}).outcome == "duplicate"
-    assert play(ProposerSolver(), {"seen": ["(5+4)*3"]}).outcome == "duplicate"
-    assert play(ProposerSolver(), {"seen": ["3*5+4", "not arithmetic"]}).outcome == "played"
+    assert play(ProposerSolver(seen=["3*(2+7)"])).outcome == "duplicate"
+    assert play(ProposerSolver(seen=["(3)*((2+7))"])).outcome == "duplicate"
+    assert play(ProposerSolver(), {"seen": ["3*(2 + 7)", "1+1"]}).outcome == "duplicate"
+    assert play(ProposerSolver(), {"seen": ["(7+2)*3"]}).outcome == "duplicate"
+    assert play(ProposerSolver(), {"seen": ["3*2+7", "not arithmetic"]}).outcome == "played"
     env = ProposerSolver(domain="free")
     said = "Problem: What is nine times three?\nAnswer: 27"
     assert play(env, {"seen": ["what is NINE times three"]}, proposer=said).outcome == "duplicate"
     assert play(env, proposer=said).outcome == "played"  # nothing is kept from the episode before
+
+
+@pytest.mark.parametrize("domain", ["arithmetic", "free"])
+def test_the_example_of_the_prompt_earns_nothing_again(domain):
+    env = ProposerSolver(domain=domain)
+    env.reset(seed=0)
+    example = env.observe("proposer_0")["messages"][0]["content"].partition("two lines:\n")[2]
+    assert play(env, proposer=example).outcome == "duplicate"
+    assert play(env, {"problem": example.splitlines()[0].removeprefix("Problem: "), "answer": "27"}).outcome == "played"
 
 
 WORDS = "Problem: What is nine times three?\nAnswer: 27"

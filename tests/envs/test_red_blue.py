@@ -302,7 +302,7 @@ def test_the_attacker_reads_the_patch_and_nobody_the_reference_or_whether_there_
 
 
 def test_a_reference_that_cannot_be_run_pays_nobody(monkeypatch):
-    failed = sandbox.Ran(False, None, "", "TimeoutError")
+    failed = sandbox.RunResult(False, None, "", "TimeoutError")
     env_args = {"item": "is_leap"}
     env = RedBlue(variant="patch")
     monkeypatch.setattr(sandbox, "run", lambda *args, **kwargs: failed)

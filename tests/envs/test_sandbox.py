@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from legos_envs.scoring import sandbox
-from legos_envs.scoring.ran import MAX_OUTPUT, Ran
+from legos_envs.scoring.run_result import MAX_OUTPUT, RunResult
 from legos_envs.scoring.sandbox import run
 from tests.envs.conftest import SECRET
 
@@ -207,7 +207,7 @@ def test_a_flood_of_prints_ends_with_the_time():
     ],
 )  # fmt: skip
 def test_ordinary_programs_work(code, value):
-    assert run(code) == Ran(True, value, "", None)
+    assert run(code) == RunResult(True, value, "", None)
 
 
 def test_the_subset_named_in_prompts_is_the_real_one():
@@ -218,7 +218,7 @@ def test_the_subset_named_in_prompts_is_the_real_one():
 
 def test_inputs_output_and_errors_are_reported():
     ran = run("print('hi')\nprint('there')\na['k'][0] + b", {"a": {"k": [20]}, "b": 22})
-    assert ran == Ran(True, 42, "hi\nthere\n", None)
+    assert ran == RunResult(True, 42, "hi\nthere\n", None)
     assert run("x = 1\n\nx / 0").error == "ZeroDivisionError: division by zero (line 3)"
     assert run("print('so far')\n1 / 0").output == "so far\n"
     assert run("def f(:").error.startswith("SyntaxError: ")

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from legos_envs.scoring import os_sandbox
-from legos_envs.scoring.ran import Ran
+from legos_envs.scoring.run_result import RunResult
 from legos_envs.scoring.sandbox import run
 from tests.envs.conftest import SECRET
 
@@ -40,7 +40,7 @@ def test_the_filter_and_the_profile_deny_by_default(monkeypatch):
 @walled
 def test_full_python_runs_inside_its_walls(canary):
     ran = run("import heapq\nprint('hi')\ndef g():\n  yield from (3, 1)\nheapq.nsmallest(n, g())", {"n": 1}, kind="os")
-    assert ran == Ran(True, [1], "hi\n", None, ran.starting)
+    assert ran == RunResult(True, [1], "hi\n", None, ran.starting)
     assert run("x = 1\nx / 0", kind="os").error == "ZeroDivisionError: division by zero (line 2)"
     hostile = [
         f"open({canary!r}).read()",
@@ -162,7 +162,7 @@ def test_what_is_printed_is_never_taken_for_a_result():
     ran = run(code, kind="os")
     assert ran.ok and ran.value == 7 and "forged" in ran.output
     ran = run("x = 1", kind="os")
-    assert ran == Ran(True, None, "", None, ran.starting) and 0 < ran.starting < 10
+    assert ran == RunResult(True, None, "", None, ran.starting) and 0 < ran.starting < 10
     large = run("'x' * 60000", kind="os")
     assert large.ok and len(large.value) == 60000
     assert run("'x' * 10**6", kind="os").error.startswith("ValueError: the program's value")

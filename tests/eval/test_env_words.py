@@ -31,9 +31,9 @@ def test_a_name_makes_no_other_games() -> None:
 @pytest.mark.parametrize(
     ("words", "given", "said"),
     [
-        (["a=A-v0", "a=B-v0"], [], "two envs are called 'a': A-v0 and B-v0"),
+        (["a=A-v0", "a=B-v0"], [], "two envs are named 'a': A-v0 and B-v0"),
         (["A-v0", "b=A-v0"], ["x=1"], "the same env with the same arguments"),
-        (["A-v0", "B-v0"], ["C-v0:x=1"], "an env called 'C-v0'; there are A-v0, B-v0"),
+        (["A-v0", "B-v0"], ["C-v0:x=1"], "an env named 'C-v0'; there are A-v0, B-v0"),
     ],
 )
 def test_mistakes_are_explained(words: list[str], given: list[str], said: str) -> None:

@@ -82,7 +82,7 @@ def test_the_number_of_games_advised_is_the_number_that_shows_the_difference() -
 def test_advice_is_given_only_where_the_sample_does_not_carry_the_claim() -> None:
     unsure = [1.0, -1.0, 1.0, -1.0, 1.0, 1.0]
     said = advice(unsure, bootstrap_interval(unsure, 0), 2, "the mean return")
-    assert said is not None and "cannot be told from 0: 12 games on 6 seeds" in said and "about" in said
+    assert said is not None and "cannot be distinguished from 0: 12 games on 6 seeds" in said and "about" in said
     sure = [0.9, 1.0, 1.1, 1.0, 0.8]
     assert advice(sure, bootstrap_interval(sure, 0), 2, "the mean return") is None
     same = advice([1.0] * 10, [1.0, 1.0], 2, "the mean return")

@@ -110,13 +110,13 @@ def test_other_env_arguments_than_in_training_are_told(run_dir: Path, capsys: py
     ("word", "said"),
     [
         ("{run}@step_9", "@step_2"),
-        ("{run}@nothing", "there are no weights 'nothing'; there are .*@last"),
+        ("{run}@nothing", "there are no weights 'nothing'; available: .*@last"),
         ("nowhere@best", "not a run directory"),
         ("http://127.0.0.1:1/v1", "names no model"),
         ("optimall", r"Did you mean 'optimal'\? Accepted: random"),
         ("scripted:nobody", "Accepted: 'random', 'optimal', 'human', 'scripted:first'"),
         ("localhost:8000#m", "Did you mean http://localhost:8000#m"),
-        ("{run}nd", "beside it there are: .*kuhn"),
+        ("{run}nd", "that folder has: .*kuhn"),
         ("runs/nowhere", "no run 'runs/nowhere': there is no such directory"),
         ("./nowhere", "Accepted: random"),
         ("tiny+nowhere", "no adapter in 'nowhere'"),
@@ -153,7 +153,7 @@ def test_training_measures_what_an_evaluation_measures(run_dir: Path, capsys: py
     """The same weights on the same seeds: against random play, against a seat that is given away, and alone."""
     from inference import Engine
     from inference.text import Renderer
-    from legos_train.evaluation import Measurer, courses_of, followed
+    from legos_train.evaluation import Measurer, eval_tasks_of, followed
 
     word = f"{run_dir}@last"
     engine = Engine.load("tiny")
@@ -173,8 +173,8 @@ def test_training_measures_what_an_evaluation_measures(run_dir: Path, capsys: py
     for name, settings, arguments in cases:
         config = from_dict({**settings, "eval": {"games": 12}, "seed": 7})
         arena = arena_of(config)
-        courses = courses_of(arena, config)
-        measurer = Measurer(courses, engine, Renderer(engine.tokenizer), engine.context, followed(None, courses))
+        tasks = eval_tasks_of(arena, config)
+        measurer = Measurer(tasks, engine, Renderer(engine.tokenizer), engine.context, followed(None, tasks))
         found = measurer.measure("trained")
         measurer.close()
         sampling = ["--max-tokens", str(arena.default.max_tokens), "--no-exact", "--json"]
@@ -341,12 +341,12 @@ def test_the_same_env_arguments_as_in_training_are_not_remarked(tmp_path: Path, 
 def test_a_run_that_was_stopped_names_what_can_be_played_and_how_it_goes_on(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('model = "tiny"')
     for word in (str(tmp_path), f"{tmp_path}@best", f"{tmp_path}@step_9"):
-        with pytest.raises(PolicyError, match=r"there are none .*; `legos train --resume .*` finishes the run"):
+        with pytest.raises(PolicyError, match=r"available: none .*; `legos train --resume .*` finishes the run"):
             locate(word)
     (tmp_path / "checkpoints" / "step_3").mkdir(parents=True)
     (tmp_path / "checkpoints" / "step_3" / "adapter.safetensors").touch()
     for word in (str(tmp_path), f"{tmp_path}@best", f"{tmp_path}@step_9"):
-        with pytest.raises(PolicyError, match=r"there are .*@step_3; `legos train --resume") as caught:
+        with pytest.raises(PolicyError, match=r"available: .*@step_3; `legos train --resume") as caught:
             locate(word)
         assert f"{tmp_path}@last" not in str(caught.value), "names what is not there"
     assert locate(f"{tmp_path}@step_3") == ("tiny", tmp_path / "checkpoints" / "step_3")

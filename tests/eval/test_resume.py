@@ -106,5 +106,5 @@ def test_the_folder_of_a_run_keeps_its_own_episodes(tmp_path: Path, capsys: pyte
     (tmp_path / "config.toml").write_text("")
     for verb in ("eval", "exploit"):
         assert main([verb, "KuhnPoker-v0", "-m", "random", "-n", "2", "--out", str(tmp_path)]) == 1
-        assert "is a training run with episodes of its own; give another --out" in capsys.readouterr().err
+        assert "is a training run with its own episodes; give another --out" in capsys.readouterr().err
     assert [file.name for file in tmp_path.iterdir()] == ["config.toml"]

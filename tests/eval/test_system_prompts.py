@@ -24,7 +24,7 @@ def test_a_prompt_of_a_role_an_agent_or_everybody() -> None:
     assert {text for name, text in systems.items() if name.startswith("pro")} == {"Argue for it: x=1."}
     assert session("--system", "Answer with x=1.").system == "Answer with x=1."
     assert session().systems == {} and session().system is None
-    with pytest.raises(ValueError, match="second prompt for everybody; for one role write --system ROLE=TEXT"):
+    with pytest.raises(ValueError, match="second general prompt; for one role write --system ROLE=TEXT"):
         session("--system", "a", "--system", "b")
 
 

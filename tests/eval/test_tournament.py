@@ -151,7 +151,7 @@ def test_equal_results_give_no_interval_of_ratings(seeds: int) -> None:
     """Of a few games, all won, it said: 95 % interval 1624 .. 1624."""
     met = [Meeting(f"{seed}", "e", "a", "b", 0.75, seed) for seed in range(seeds)]
     found = standings(met, ["a", "b"], 0)
-    assert "no interval for the ratings of a, b: they rest on one seed" in found["notes"][-1]
+    assert "no interval for the ratings of a, b: they are based on one seed" in found["notes"][-1]
     shown = [line for line in lines(found) if line[0] in "12"][:2]
     assert all("none" in line and ".." not in line for line in shown), shown
     met.append(Meeting("other", "e", "a", "b", 0.25, 9))

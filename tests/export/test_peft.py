@@ -124,7 +124,7 @@ REFUSED: list[tuple[Change, str]] = [
     (setting(lora_parameters={"rank": 4, "scale": 1.0}), r"ranks \(3, 3\) .* says 4"),
     (setting(lora_parameters={"rank": RANK, "alpha": 1.0}), "needs rank >= 1 and a finite scale"),
     (put(f"{Q}.m", mx.ones((128, 1))), "DoRA"),
-    (put(f"{Q}.bias", mx.ones((128, 1))), "is no LoRA matrix"),
+    (put(f"{Q}.bias", mx.ones((128, 1))), "is not a LoRA matrix"),
     (put(f"{Q}.lora_a", mx.full((128, RANK), float("nan"))), f"{Q}.lora_a holds NaN or infinity"),
     (put(f"{Q}.lora_b", mx.full((RANK, 128), float("inf")).astype(mx.bfloat16)), f"{Q}.lora_b holds NaN or infinity"),
     (put("model.embed_tokens.lora_a", mx.ones((2048, RANK))), "adapters on embeddings"),

@@ -141,7 +141,7 @@ def test_sources_without_episodes(tmp_path: Path, capsys: Any) -> None:
     assert "has no rollouts.jsonl" in capsys.readouterr().err
     (tmp_path / "rollouts.jsonl").write_text("")
     assert main(["export", "parquet", str(tmp_path), str(tmp_path / "t.parquet")]) == 1
-    assert "holds no readable episode" in capsys.readouterr().err
+    assert "has no readable episode" in capsys.readouterr().err
     with pytest.raises(ExportError, match="turn, episode; got 'game'"):
         rows.write_jsonl(tmp_path, tmp_path / "t.jsonl", "game")
 
@@ -154,7 +154,7 @@ def test_the_rollouts_of_one_step(run_dir: Path, lines: list[Line], tmp_path: Pa
     assert rows.source_of(str(run_dir)) == (run_dir, None)
     with pytest.raises(ExportError, match="no episode of step 7; it has steps 1, 2"):
         rows.write_jsonl(run_dir, tmp_path / "no", step=7)
-    with pytest.raises(ExportError, match="rollouts are those of a run"):
+    with pytest.raises(ExportError, match="rollouts come from a run"):
         rows.source_of(f"{run_dir}@best")
 
 

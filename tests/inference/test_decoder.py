@@ -13,7 +13,8 @@ from mlx_lm.models import gemma, llama, qwen2, qwen3
 
 from inference import Engine
 from inference.adapters import linear_shapes
-from inference.forward.host_forward import HostForward, _Linear, _slices
+from inference.forward import fastblas, few_rows
+from inference.forward.host_forward import HostForward, _Linear
 from inference.forward.mlx_forward import MlxForward
 
 COMMON = {
@@ -94,7 +95,21 @@ def test_few_and_many_rows_are_multiplied_alike(rows: int) -> None:
     x = rng.normal(size=(rows, 64)).astype(np.float32)
     np.testing.assert_allclose(_Linear(linear)(x, []), np.array(linear(mx.array(x))), atol=1e-5)
     if rows in (7, 24):
-        assert 1920 % _slices(rows, 1920, 64) == 0
+        assert 1920 % few_rows.slice_size(rows, 1920, 64) == 0
+
+
+@pytest.mark.parametrize("rows", [2, 8, 17, 32, 33])
+@pytest.mark.parametrize("threads", [2, 3])
+def test_products_divided_among_threads(rows: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastblas, "threads", lambda: threads)
+    parts: list[int] = []
+    sliced = few_rows._sliced
+    monkeypatch.setattr(few_rows, "_sliced", lambda x, slices, n: (parts.append(n), sliced(x, slices, n))[1])
+    rng = np.random.default_rng(rows)
+    x = rng.normal(size=(rows, 640)).astype(np.float32)
+    weight = rng.normal(size=(1920, 640)).astype(np.float32)
+    np.testing.assert_allclose(few_rows.product(x, weight, weight.T), x @ weight.T, atol=1e-3)
+    assert parts == ([threads] if rows <= 32 else [])
 
 
 def test_weights_are_used_where_they_lie() -> None:

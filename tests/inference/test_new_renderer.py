@@ -18,7 +18,7 @@ templates.RENDERERS["terse"] = templates.NamedTemplate(
     (),
 )
 """
-USES = """
+FOUND = """
 import contextlib, io, sys
 from legos_train.cli.main import main
 
@@ -30,19 +30,32 @@ def help_of(*words):
 
 assert "terse" in help_of("train") and "terse" in help_of("eval")
 sys.path.insert(0, "docs")
-from legos_train import TrainConfig, train
-from page_parts import kind
-assert "terse" in kind(TrainConfig.model_fields["renderer"])
+from make_cli_pages import page
+assert "terse" in page("train") and "terse" in page("eval")
+from legos_train.config import from_dict
+assert from_dict({"renderer": "terse"}).renderer == "terse"
+"""
+RUN = """
+import sys
+from legos_train import train
 from legos_train.config import from_dict
 small = {"steps": 2, "batch_size": 8, "lora": {"rank": 4}, "eval": {"every": 0, "games": 8}}
 train(from_dict({"renderer": "terse", "run_dir": sys.argv[1], **small}))
 """
 
 
-@pytest.mark.slow
-def test_a_renderer_is_one_row(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", ROW + USES, str(tmp_path / "run")]
+def after_the_row(code: str, *arguments: str) -> None:
+    command = [sys.executable, "-c", ROW + code, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_help_docs_and_settings_name_a_new_renderer() -> None:
+    after_the_row(FOUND)
+
+
+@pytest.mark.slow
+def test_a_run_renders_with_a_new_renderer(tmp_path: Path) -> None:
+    after_the_row(RUN, str(tmp_path / "run"))
     assert 'renderer = "terse"' in (tmp_path / "run" / "config.toml").read_text()
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) >= 2

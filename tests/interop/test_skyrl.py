@@ -2,7 +2,7 @@
 
     uv run --extra tinker python -m tests.interop.skyrl
 
-LEGOS_TINKER_URL names a server that runs already (skyrl_server.py); without it these tests are skipped. Ran with
+LEGOS_TINKER_URL names a server that runs already (skyrl_server.py); without it these tests are skipped. RunResult with
 skyrl 0.4.0, tinker 0.25.0,
 jax 0.12.0.1 and flax 0.12.12 on Python 3.12.
 """

@@ -120,14 +120,14 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "legos_train/evaluation/exactly.py",
-        "tests/eval/test_exactly.py tests/train/test_train.py::test_the_exact_numbers_are_those_of_the_sampled_play",
+        "legos_train/evaluation/exact_values.py",
+        "tests/eval/test_exact_values.py tests/train/test_train.py::test_the_exact_numbers_are_those_of_the_sampled_play",
         (
             "one-player-for-both",
             "scored_answers(env, player, [i for",
             "scored_answers(env, players[0], [i for",
             "both seats are answered by the player of the first",
-            "tests/eval/test_exactly.py tests/train/test_wiring_seats.py",
+            "tests/eval/test_exact_values.py tests/train/test_wiring_seats.py",
         ),
         ("not-normalised", "p / total if total else 1 / len(mass)", "p", "illegal answers count as play"),
     ),
@@ -223,8 +223,8 @@ MUTANTS = [
         "tests/train/test_wiring_seats.py::test_it_is_measured_at_the_temperatures_of_its_seats",
         (
             "rival-is-itself",
-            "return self._own(course, None)",
-            "return self._own(course, actors.POLICY)",
+            "return self._own(task, None)",
+            "return self._own(task, actors.POLICY)",
             "the base is the policy",
         ),
         (

@@ -10,6 +10,7 @@ RUNS = "tests/train/test_two_runs.py::test_two_runs_on_one_server_end_with_the_b
 NAMES = "tests/train/test_two_runs.py::test_every_publication_has_a_name_of_its_own_and_the_last_one_answers"
 LEARNER = "tests/train/test_two_runs.py::test_a_policy_that_is_not_the_learners_stops_the_run_before_it_learns"
 ONCE = "tests/inference/test_fleet.py::test_what_goes_wrong_once_costs_no_game_and_brings_none_twice"
+PARAMS = "tests/inference/test_sampling_params.py"
 OTHERS = "tests/train/test_two_runs.py::test_answers_by_other_weights_under_the_right_name_and_version_stop_the_run"
 ROOM = "tests/server/test_adapter_versions.py::test_what_nobody_asks_for_makes_room_and_may_come_back"
 BUSY = "tests/train/test_two_runs.py::test_a_request_keeps_the_version_that_it_was_submitted_under"
@@ -68,6 +69,34 @@ MUTANTS: list[Mutant] = [
             "False",
             "games are mixed up",
             "tests/inference/test_fleet.py::test_what_stays_wrong_ends_the_request_with_its_reason",
+        ),
+        (
+            "guide-dropped",
+            "getattr(params, name) != _DEFAULTS[name]]\n    if given",
+            "name != 'guide' and getattr(params, name) != _DEFAULTS[name]]\n    if given",
+            "a guided completion comes back unguided",
+            f"{PARAMS}::test_a_call_of_several_prompts_sends_an_option_or_refuses_it[guide]",
+        ),
+        (
+            "option-not-in-the-key",
+            "(*_values(params), params.seed is None)",
+            "(*_values(params)[1:], params.seed is None)",
+            "requests with different options share a call, and all get those of the first",
+            f"{PARAMS}::test_a_call_of_several_prompts_sends_an_option_or_refuses_it[max_tokens]",
+        ),
+        (
+            "model-defaults-decide",
+            "for name in VLLM_NUMBERS} | VLLM_EXTRA",
+            "for name in VLLM_NUMBERS}",
+            "vLLM applies the model's own repetition penalty, and games are played off policy",
+            f"{PARAMS}::test_vllm_is_told_what_the_models_own_defaults_would_decide",
+        ),
+        (
+            "forced-end-of-thought-drawn",
+            '_NO_EFFECT = ("max_tokens", "speculate")',
+            '_NO_EFFECT = ("max_tokens", "speculate", "thinking_token_budget")',
+            "the forced end of a thought is reported as drawn",
+            f"{PARAMS}::test_log_probabilities_of_another_distribution_are_not_taken_for_those_of_the_draw",
         ),
     ),
     *mutants(

@@ -36,6 +36,13 @@ MUTANTS = [
             f"{E}/test_proposer_solver.py::test_duplicates",
         ),
         (
+            "example-paid",
+            '[*self._keys("seen", seen), problem_key(EXAMPLES[domain], domain)]',
+            'self._keys("seen", seen)',
+            "the example of the prompt is a problem of one's own",
+            f"{E}/test_proposer_solver.py::test_the_example_of_the_prompt_earns_nothing_again",
+        ),
+        (
             "proposer-rate-inverted",
             "table.reward(proposer, self.pays(rate))",
             "table.reward(proposer, self.pays(1 - rate))",
@@ -192,12 +199,24 @@ MUTANTS = [
     *mutants(
         "legos_envs/tasks/together/amplification.py",
         f"{E}/test_amplification.py::test_questions_cost_and_a_helper_that_learns_is_paid_without_the_cost",
-        ("questions-are-free", "worth - self.question_cost * len(asked)", "worth", "question_cost does nothing"),
+        (
+            "questions-are-free",
+            "worth + process - self.question_cost * len(asked)",
+            "worth + process",
+            "question_cost does nothing",
+        ),
         (
             "helper-pays-for-questions",
             'table.reward("helper_0", worth)',
             'table.reward("helper_0", worth - self.question_cost * len(asked))',
             "the helper pays for being asked",
+        ),
+        (
+            "asking-pays-by-itself",
+            "(numbers & said).total() / numbers.total()",
+            "min(1.0, said.total() / numbers.total())",
+            "any numbers are those of the question",
+            f"{E}/test_amplification.py::test_what_is_passed_on_to_the_helper_can_be_paid_for",
         ),
     ),
     *mutants(

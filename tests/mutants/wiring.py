@@ -32,12 +32,12 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "legos_train/run/evaluate.py",
+        "legos_train/run/periodic_eval.py",
         WIRING,
         (
             "average-measured-on-last",
-            "results[AVERAGE] = (average, _measured(parts, AVERAGE, courses, together))",
-            "results[AVERAGE] = (average, _measured(parts, actors.POLICY, courses, together))",
+            "results[AVERAGE] = (average, _measured(parts, AVERAGE, tasks, together))",
+            "results[AVERAGE] = (average, _measured(parts, actors.POLICY, tasks, together))",
             "the average is measured on the last weights",
             f"{WIRING}::test_the_numbers_of_every_step_are_those_of_its_weights_and_of_its_average[ema]",
         ),

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.wire import Live
 from inference.engine.version_ledger import VersionLedger
 from inference.server import Settings
-from inference.server.guard import Limits
+from inference.server.settings import Limits
 
 GOOD = {"prompt": "the player says", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
 """A request whose greedy text is the same whatever happened before."""

@@ -15,7 +15,7 @@ from test_openai_client import IDS, log_softmax
 
 from benchmarks.wire import Live, Reply
 from inference.server import Settings
-from inference.server.guard import Limits
+from inference.server.settings import Limits
 
 Put = Callable[..., Any]
 Bytes = Callable[..., bytes]

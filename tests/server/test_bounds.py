@@ -20,11 +20,12 @@ from pydantic import BaseModel, ValidationError
 
 from benchmarks.wire import Connection, Live, head
 from inference import adapter_files, tensors
-from inference.remembered import Remembered, footprint
+from inference.bounded_cache import BoundedCache, footprint
 from inference.server import answers, bodies
-from inference.server.guard import Guard, Limits
+from inference.server.guard import Guard
 from inference.server.metrics import Metrics
 from inference.server.protocol import ChatRequest, CompletionRequest
+from inference.server.settings import Limits
 from inference.text.encoding import TextEncoder
 from inference.types import AdapterError
 
@@ -268,7 +269,7 @@ def test_routes_that_take_no_texts_take_short_bodies(live: Live, path: str) -> N
 
 
 def test_what_is_remembered_is_bounded_by_bytes_and_by_count() -> None:
-    kept: Remembered[tuple[int, ...]] = Remembered(100, most_bytes=50_000)
+    kept: BoundedCache[tuple[int, ...]] = BoundedCache(100, most_bytes=50_000)
     for i in range(200):
         kept.put(("key", i), (i,))
     assert len(kept) == 100 and kept.get(("key", 99)) is None and kept.get(("key", 199)) == (199,)

@@ -286,7 +286,7 @@ def test_a_process_ends_cleanly_while_its_model_loads(random_model_dir: Path) ->
         (["--api-key-file", "EMPTY"], "16 or more characters"),
         (["--api-key-file", "MISSING"], "MISSING"),
         (["--adapter", "nameless"], "NAME=PATH"),
-        (["--adapter", "a=tiny+LORA", "--adapter", "a=tiny+LORA"], "two --adapter are called 'a'"),
+        (["--adapter", "a=tiny+LORA", "--adapter", "a=tiny+LORA"], "two --adapter are named 'a'"),
     ],
 )
 def test_servers_that_should_not_run_do_not_start(

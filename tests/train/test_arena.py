@@ -133,5 +133,5 @@ def test_names_are_taken_once() -> None:
         arena.add_env("kuhn", "Nim-v0")
     with pytest.raises(ValueError, match="positive"):
         arena.add_env("nim", "Nim-v0", weight=0.0)
-    with pytest.raises(ConfigError, match="two environments are called"):
+    with pytest.raises(ConfigError, match="two environments are named"):
         small(env=["Nim-v0", "Nim-v0"])

@@ -13,7 +13,7 @@ from inference import load
 from legos_train import ConfigError, Trainer
 from legos_train.model import Capabilities, MLXBackend, Snapshot
 from legos_train.run import build, state
-from legos_train.run.evaluate import evaluate
+from legos_train.run.periodic_eval import evaluate
 from tests.train.helpers import small
 
 

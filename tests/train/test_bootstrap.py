@@ -304,7 +304,7 @@ def test_three_steps_make_a_folder_that_loads_and_the_same_bytes_again(
 def test_a_folder_with_a_model_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
     before = (TINY / "config.json").read_bytes()
     assert main(["bootstrap", str(TINY), "--steps", "1"]) == 1
-    assert "holds a model already" in capsys.readouterr().err
+    assert "already contains a model" in capsys.readouterr().err
     assert (TINY / "config.json").read_bytes() == before
     with pytest.raises(ValueError, match="steps must be a whole number of at least 1; got 0"):
         bootstrap(TINY.parent / "never", steps=0)

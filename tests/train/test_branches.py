@@ -79,7 +79,7 @@ def test_an_episode_begun_in_the_middle_ends_as_it_did(args: dict[str, Any]) -> 
                 begin.append((agent, episode.trajectories[agent].turns[given[agent]]))
                 given[agent] += 1
         other = replace(trainer.jobs[0], begin=tuple(begin))  # answers of the other episode, under this one's seed
-        with pytest.raises(RuntimeError, match=r"PigDice-v0 cannot be played on from the middle.*was not asked the"):
+        with pytest.raises(RuntimeError, match=r"PigDice-v0 cannot continue from the middle.*was not asked the"):
             generator.run([other])
     finally:
         trainer.parts.close()
@@ -128,7 +128,7 @@ def test_a_run_by_branches_resumes_bit_for_bit_and_says_what_it_played(
         "branch": {"points": 2},
     }
     train(small(whole, **settings))
-    assert "PigDice-v0: branches value every legal action (2 decisions a game, once each)" in capsys.readouterr().out
+    assert "PigDice-v0: branches value every legal action (2 decisions per game, once each)" in capsys.readouterr().out
 
     class Stop(Exception):
         pass
@@ -148,9 +148,9 @@ def test_a_run_by_branches_resumes_bit_for_bit_and_says_what_it_played(
     [
         (
             {"branch": {"points": 2}},
-            r"\[branch\] values actions for the losses 'expected' and 'mirror' and does nothing",
+            r"\[branch\] values actions for the losses 'expected' and 'mirror' and has no effect",
         ),
-        ({"loss": LOSS, "branch": {"points": 2}}, r"\[branch\] does nothing: KuhnPoker-v0 is valued by its tree"),
+        ({"loss": LOSS, "branch": {"points": 2}}, r"\[branch\] has no effect: KuhnPoker-v0 is valued by its tree"),
         ({**PIG, "branch": {"when": "never"}}, r'PigDice-v0 it has no exact truth, and branch.when = "never"'),
         ({**PIG, "loss": {**LOSS, "explore": 0.1}}, r"loss.explore = 0.1 weighs the decision points of a game's tree"),
         ({**PIG, "env": "GSM8K-v0", "env_args": {}}, "GSM8K-v0 its first decisions list no legal actions. Use 'ppo'"),

@@ -46,7 +46,7 @@ CHOICES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "kl": [("kl", {}), ("magnet", {"loss": {"magnet_every": 1}}), ("entropy", {"loss": {"entropy": 0.01}})],
 }
 REFUSALS = (
-    r"league\.mode = '\w+' needs two seats that are trained in GSM8K-v0",
+    r"league\.mode = '\w+' needs two trained seats in GSM8K-v0",
     r"league\.mode = 'psro' fills a payoff matrix of two sides; three has 3",
     r"filter\.keep = 'winners' compares the seats of an episode",
 )

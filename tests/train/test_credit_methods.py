@@ -13,6 +13,7 @@ from legos_train.credit.constant import ConstantCredit
 from legos_train.credit.gigpo import GiGPOCredit
 from legos_train.credit.group import GRPOCredit, HierarchicalGRPOCredit
 from legos_train.credit.maxrl import MaxRLCredit
+from legos_train.credit.methods import options_of
 from legos_train.credit.rae import RAECredit
 from legos_train.credit.reinforce import ReinforceCredit
 from legos_train.credit.rloo import RLOOCredit
@@ -27,6 +28,17 @@ def firsts(out, agent="first"):
 def solo(*rewards, group=0, **options):
     """One agent `p` that reads `s0`, `s1` ... in turn."""
     return episode({"p": ("p", [(f"s{i}", r) for i, r in enumerate(rewards)])}, group=group, **options)
+
+
+def test_an_option_of_credit_has_one_default():
+    """The settings' and that of every method that takes it."""
+    settings, seen = CreditSettings(), set()
+    for name in METHODS:
+        for option, parameter in options_of(name).items():
+            if hasattr(settings, option):
+                seen.add(option)
+                assert parameter.default == getattr(settings, option), (name, option)
+    assert seen >= {"decay", "gamma", "singleton", "std", "pseudo_count", "bias_correction"}
 
 
 def test_rloo_by_hand():

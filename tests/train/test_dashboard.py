@@ -66,6 +66,19 @@ def test_the_dashboard_has_what_is_asked_of_it() -> None:
     assert " player_1 -0.500 - " in " ".join(text.split()), "a role without a win rate has none"
 
 
+def test_held_out_envs_have_lines_of_their_own_under_their_names() -> None:
+    progress = Progress("a run", 10, mode="rich")
+    progress.before({"nash_conv": 0.9, "math/accuracy": 0.125, "Nim-v0/vs_random": -0.25})
+    measured = {"nash_conv": 0.4, "math/accuracy": 0.5, "math/accuracy_low": 0.31, "math/accuracy_high": 0.69}
+    last = record(1, eval={**measured, "Nim-v0/vs_random": 0.75})
+    progress._remember(last)
+    lines = [" ".join(line.split()) for line in drawn(progress, last, 100)]
+    assert any("math/accuracy 0.125 0.500 0.31 to 0.69" in line for line in lines), lines
+    assert any("Nim-v0/vs_random -0.250 0.750" in line for line in lines), lines
+    assert any("nash_conv 0.900 0.400" in line for line in lines), lines
+    assert not any("accuracy_low" in line for line in lines)
+
+
 @pytest.mark.parametrize("width", [20, 40, 60, 75, 76, 120, 300])
 def test_it_fits_terminals_of_any_width(width: int) -> None:
     """Several envs, long names, many roles; no line is longer than the terminal."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import runpy
 from pathlib import Path
 
 import pytest
 
 from legos_train import ConfigError, train
-from legos_train.config import from_dict, preset, preset_names
+from legos_train.config import from_dict, merged, preset, preset_names
 from legos_train.disk import MetricsFile
 from legos_train.run.build import arena_of
 
@@ -32,14 +33,21 @@ def test_an_example_trains(path: Path, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "adapter" / "adapters.safetensors").exists()
 
 
-@pytest.mark.slow
-def test_selfplay_in_one_file_runs_and_fits_on_a_page() -> None:
-    path = EXAMPLES[0].parent / "selfplay_in_one_file.py"
-    assert len(path.read_text().splitlines()) <= 150
-    main = runpy.run_path(str(path))["main"]
+SELFPLAY = EXAMPLES[0].parent / "selfplay_in_one_file.py"
+
+
+def test_selfplay_in_one_file_takes_two_steps_and_fits_on_a_page() -> None:
+    assert len(SELFPLAY.read_text().splitlines()) <= 150
+    main = runpy.run_path(str(SELFPLAY))["main"]
     main.__globals__["UPDATES"] = 1
     before, after = main(steps=2, games=32)
     assert abs(before - 0.342) < 0.01 and after > before
+
+
+@pytest.mark.slow
+def test_selfplay_in_one_file_learns_nim() -> None:
+    before, after = runpy.run_path(str(SELFPLAY))["main"]()
+    assert before < 0.35 and after > 0.97
 
 
 def test_spirals_presets_take_returns_as_they_are() -> None:
@@ -59,11 +67,28 @@ def test_every_preset_is_a_config() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", preset_names())
 def test_a_preset_runs_small_and_has_something_to_learn_from(name: str, tmp_path: Path) -> None:
-    config = from_dict({**preset(name, smoke=True), "run_dir": tmp_path / "run"}, name)
+    settings = merged(preset(name, smoke=True), {"logs": {"rollouts": 1000, "rollouts_every": 1}})
+    config = from_dict({**settings, "run_dir": tmp_path / "run"}, name)
     result = train(config=config, quiet=True)
     assert result.steps == 2 and (tmp_path / "run" / "report.html").exists()
     records = MetricsFile.read(tmp_path / "run" / "metrics.jsonl")
-    assert any(r["updates"] and r.get("live_share", 0.0) > 0 for r in records), records
+    assert any(r["learning_updates"] >= 1 for r in records), records
+    if not config.loss.token_loss.all_actions:  # else the game's tree values actions, and not what was played
+        assert any(len(returns) > 1 for returns in returns_by_step_and_role(tmp_path / "run").values())
+
+
+def returns_by_step_and_role(run: Path) -> dict[tuple[int, str], set[float]]:
+    """Which different returns the roles that are trained had in the episodes of a step, filtered ones among them."""
+    found: dict[tuple[int, str], set[float]] = {}
+    trained = set()
+    for line in (run / "rollouts.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        for seat in row["episode"]["trajectories"]:
+            role = f"{row['env']} {seat['role']}"
+            paid = seat["carry"] + sum(turn["reward"] for turn in seat["turns"])
+            found.setdefault((row["step"], role), set()).add(round(paid, 6))
+            trained |= {role} if seat["trainable"] else set()
+    return {(step, role): returns for (step, role), returns in found.items() if role in trained}
 
 
 def test_with_a_bundled_model_code_judges_and_the_output_says_so(tmp_path: Path, capsys) -> None:

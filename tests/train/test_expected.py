@@ -13,7 +13,7 @@ import pytest
 from legos_envs import exact
 from legos_train import TrainConfig, Trainer, train
 from legos_train.errors import ConfigError
-from legos_train.evaluation import exactly
+from legos_train.evaluation import exact_values
 from legos_train.loss.tokens import mirror
 from legos_train.run import build
 from legos_train.run.decision_points import MirrorStep, mirrored
@@ -43,15 +43,15 @@ def learned_from(trainer: Trainer) -> Any:
 
 def table_of(trainer: Trainer) -> dict[Any, dict[str, float]]:
     measurer = trainer.parts.measurer
-    (course,) = measurer.courses.values()
-    players = [measurer.player(course, agent, "policy") for agent in course.slot.seats]
-    return exactly.action_probabilities(course.env, players, course.info_sets or ())[0]  # type: ignore[arg-type]
+    (task,) = measurer.tasks.values()
+    players = [measurer.player(task, agent, "policy") for agent in task.slot.seats]
+    return exact_values.action_probabilities(task.env, players, task.info_sets or ())[0]  # type: ignore[arg-type]
 
 
 def test_weights_are_how_often_an_action_is_played_and_advantages_what_it_gains(kuhn: Trainer) -> None:
     _, decisions = learned_from(kuhn)
-    (course,) = kuhn.parts.measurer.courses.values()
-    game, table = course.env.game, table_of(kuhn)  # type: ignore[attr-defined]
+    (task,) = kuhn.parts.measurer.tasks.values()
+    game, table = task.env.game, table_of(kuhn)  # type: ignore[attr-defined]
     assert len(decisions.episodes) == 12 and sum(len(w) for one in decisions.weights for w in one.values()) == 24
     weight = {}
     for episode, advantages, weights in zip(decisions.episodes, decisions.advantages, decisions.weights):
@@ -59,18 +59,18 @@ def test_weights_are_how_often_an_action_is_played_and_advantages_what_it_gains(
         info = next(
             i
             for i in exact.info_sets(game)
-            if course.env.observation_in(i)["messages"][-1]["content"]  # type: ignore[attr-defined]
-            and tuple(seat.turns[0].prompt_tokens or ()) == _prompt(kuhn, course, i)
+            if task.env.observation_in(i)["messages"][-1]["content"]  # type: ignore[attr-defined]
+            and tuple(seat.turns[0].prompt_tokens or ()) == _prompt(kuhn, task, i)
         )
         weight[info] = sum(weights[agent])
         for turn, advantage in zip(seat.turns, advantages[agent]):
             # what the seat gets if it always plays this action here, by another way: the value of the changed policy
             forced = {**table, info: {m: float(m == turn.action) for m in info.legal}}
             change = _value(game, forced, info.player) - _value(game, table, info.player)
-            reach = exactly.regrets(game, table)[info].reach
+            reach = exact_values.regrets(game, table)[info].reach
             assert advantage * reach == pytest.approx(change, abs=0.02 * reach)  # apart from illegal answers
     assert sum(weight.values()) == pytest.approx(1.0, abs=0.01)
-    reaches = {info: one.reach for info, one in exactly.regrets(game, table).items()}
+    reaches = {info: one.reach for info, one in exact_values.regrets(game, table).items()}
     for info, got in weight.items():
         assert got == pytest.approx(reaches[info] / sum(reaches.values()), abs=0.01)
 
@@ -83,9 +83,9 @@ def test_exploring_changes_what_decision_points_weigh_and_not_what_actions_are_w
         assert decisions is not None
         decisions.explore = 0.5
         mixed, table = decisions.of(trainer.last.kept, 1), table_of(trainer)  # type: ignore[union-attr]
-        (course,) = trainer.parts.measurer.courses.values()
+        (task,) = trainer.parts.measurer.tasks.values()
         explored = {i: {m: 0.5 * p + 0.5 / len(i.legal) for m, p in row.items()} for i, row in table.items()}
-        reaches = [one.reach for one in exactly.regrets(course.env.game, explored).values()]  # type: ignore[attr-defined]
+        reaches = [one.reach for one in exact_values.regrets(task.env.game, explored).values()]  # type: ignore[attr-defined]
         for before, after in zip(plain.advantages, mixed.advantages, strict=True):
             assert all(after[agent] == pytest.approx(values, abs=1e-6) for agent, values in before.items())
         before, after = ([sum(w.sum() for w in one.values()) for one in some.weights] for some in (plain, mixed))
@@ -123,8 +123,8 @@ def test_answers_with_reasons_have_no_price_and_the_run_says_so(kuhn: Trainer, m
     assert (batch.legal == -1).all()
 
 
-def _prompt(trainer: Trainer, course: Any, info: Any) -> tuple[int, ...]:
-    return tuple(trainer.parts.renderer.start(course.env.observation_in(info)["messages"]))
+def _prompt(trainer: Trainer, task: Any, info: Any) -> tuple[int, ...]:
+    return tuple(trainer.parts.renderer.start(task.env.observation_in(info)["messages"]))
 
 
 def _value(game: Any, table: Any, player: int) -> float:
@@ -135,10 +135,10 @@ def test_the_gradient_is_that_of_the_return(kuhn: Trainer) -> None:
     """Along a random direction: what each player's return changes by when its own policy moves, the other's held."""
     fresh, _ = learned_from(kuhn)
     batch, backend = kuhn.pack(fresh), kuhn.parts.backend
-    (course,) = kuhn.parts.measurer.courses.values()
-    game = course.env.game  # type: ignore[attr-defined]
+    (task,) = kuhn.parts.measurer.tasks.values()
+    game = task.env.game  # type: ignore[attr-defined]
     start = table_of(kuhn)
-    visits = sum(one.reach for one in exactly.regrets(game, start).values())
+    visits = sum(one.reach for one in exact_values.regrets(game, start).values())
     policy = backend.policy  # type: ignore[attr-defined]
     backend.forward_backward(batch, kuhn.learner.settings(1), 0)
     weights, grads = policy.trainable(), backend._grads  # type: ignore[attr-defined]
@@ -187,24 +187,24 @@ def test_against_a_league_only_the_learners_decisions_are_learned_from() -> None
         own = sum(seating.count(None) for seating in seatings)
         assert len(decisions.episodes) == 6 * own, "the six information sets of each of the learner's seats"
         # the first decision of player 0, by hand, against the policy of the start
-        (course,) = trainer.parts.measurer.courses.values()
-        game, now = course.env.game, table_of(trainer)  # type: ignore[attr-defined]
+        (task,) = trainer.parts.measurer.tasks.values()
+        game, now = task.env.game, table_of(trainer)  # type: ignore[attr-defined]
         info = next(i for i in exact.info_sets(game) if i.player == 0)
         met = {i: (now if i.player == 0 else before)[i] for i in now}
         gains = []
         for move in info.legal:
             forced = {**met, info: {m: float(m == move) for m in info.legal}}
-            gains.append((_value(game, forced, 0) - _value(game, met, 0)) / exactly.regrets(game, met)[info].reach)
+            gains.append((_value(game, forced, 0) - _value(game, met, 0)) / exact_values.regrets(game, met)[info].reach)
         found = [
             advantages["player_0"]
             for one, advantages in zip(decisions.episodes, decisions.advantages)
             if "player_0" in advantages
-            and tuple(one.trajectories["player_0"].turns[0].prompt_tokens or ()) == _prompt(trainer, course, info)
+            and tuple(one.trajectories["player_0"].turns[0].prompt_tokens or ()) == _prompt(trainer, task, info)
         ]
         assert any(np.allclose(values, gains, atol=0.02) for values in found), (found, gains)
         same = [
             (_value(game, {**now, info: {m: float(m == move) for m in info.legal}}, 0)
-             - _value(game, now, 0)) / exactly.regrets(game, now)[info].reach
+             - _value(game, now, 0)) / exact_values.regrets(game, now)[info].reach
             for move in info.legal
         ]  # fmt: skip
         assert not np.allclose(same, gains, atol=0.05), "the two opponents are told apart"
@@ -224,10 +224,10 @@ def test_the_base_and_a_model_of_this_machine_are_opponents_whose_probabilities_
         before = table_of(trainer)
         trainer.step()
         decisions = trainer.parts.decisions
-        (course,) = trainer.parts.measurer.courses.values()
+        (task,) = trainer.parts.measurer.tasks.values()
         assert decisions is not None
         for member in ("base", "tiny"):
-            for info, answers in decisions._policy(course, member).items():
+            for info, answers in decisions._policy(task, member).items():
                 mass = [answer.probability for answer in answers]
                 assert mass == pytest.approx([before[info][move] * sum(mass) for move in info.legal], abs=1e-4)
         fresh, found = learned_from(trainer)
@@ -262,8 +262,8 @@ def test_it_comes_close_to_the_equilibrium_and_resumes_bit_for_bit(tmp_path: Pat
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"league": {"mode": "fixed", "opponents": ("http://127.0.0.1:9/v1#m",)}}, "only answers are known"),
-        ({"league": {"mode": "fsp", "opponents": ("human",)}}, "only answers are known"),
+        ({"league": {"mode": "fixed", "opponents": ("http://127.0.0.1:9/v1#m",)}}, "only gives answers"),
+        ({"league": {"mode": "fsp", "opponents": ("human",)}}, "only gives answers"),
     ],
 )
 def test_what_cannot_be_solved_is_refused(settings: dict[str, Any], message: str) -> None:
@@ -283,7 +283,7 @@ def test_what_cannot_be_solved_is_refused(settings: dict[str, Any], message: str
     ],
 )
 def test_what_needs_sampled_actions_is_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="learns from no sampled action"):
+    with pytest.raises(ValueError, match="learns from no samples"):
         TrainConfig(loss={"name": "expected"}, **settings)  # type: ignore[arg-type]
 
 
@@ -360,9 +360,9 @@ def test_passes_bring_the_policy_to_the_target() -> None:
 
 def _distance(trainer: Trainer, decisions: Any, table: dict[Any, dict[str, float]]) -> float:
     """The mean over decision points of how far their probabilities are from the target's."""
-    (course,) = trainer.parts.measurer.courses.values()
+    (task,) = trainer.parts.measurer.tasks.values()
     gaps = []
-    infos = exact.graph_of(course.env.game).infosets  # type: ignore[attr-defined]
+    infos = exact.graph_of(task.env.game).infosets  # type: ignore[attr-defined]
     for info, episode, soft in zip(infos, decisions.episodes, decisions.advantages, strict=True):
         ((agent, seat),) = episode.trajectories.items()
         old = np.exp([sum(turn.logprobs or ()) for turn in seat.turns])
@@ -393,7 +393,7 @@ def test_mirror_learns_and_says_what_does_not_fit(tmp_path: Path) -> None:
         {"credit": {"return_scale": "none"}},  # the game's values are scaled once
     ]
     for other in odd:
-        with pytest.raises(ValueError, match="for all learners of a run, with the same"):
+        with pytest.raises(ValueError, match="for all learners, with the same"):
             small(
                 loss={"name": "mirror", "mirror_step": 0.5},
                 learner=[{"name": "a", "roles": ["player_0"]}, {"name": "b", "roles": ["player_1"], **other}],

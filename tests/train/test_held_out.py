@@ -16,7 +16,7 @@ from legos_train.disk import MetricsFile
 from legos_train.observe.trackers import flatten
 from legos_train.run import build
 from legos_train.run.build import arena_of
-from legos_train.run.evaluate import evaluate
+from legos_train.run.periodic_eval import evaluate
 from tests.train.helpers import digest, small
 
 TRANSFER = Path(__file__).parents[2] / "examples/transfer.toml"
@@ -117,33 +117,33 @@ def test_actors_are_those_named_for_the_env_and_no_others() -> None:
     }
     watched = held_out({"id": "LeducPoker-v0", "name": "cards"}, {"id": "Debate-v0", "name": "talk"}, "Nim-v0")
     config = small(actors=actors, eval=watched)
-    from legos_train.evaluation import courses_of
+    from legos_train.evaluation import eval_tasks_of
 
-    courses = {course.slot.name: course for course in courses_of(arena_of(config, arena), config)}
-    assert courses["Nim-v0"].own == ["player_0", "player_1"], "random has the seat of the run's env only"
-    cards = courses["cards"]
+    tasks = {task.slot.name: task for task in eval_tasks_of(arena_of(config, arena), config)}
+    assert tasks["Nim-v0"].own == ["player_0", "player_1"], "random has the seat of the run's env only"
+    cards = tasks["cards"]
     assert cards.own == ["player_0"] and cards.players["*"].system_prompt == "Think."
-    assert courses["talk"].players["judge"].model == "scripted:x"
-    assert courses["KuhnPoker-v0"].own == ["player_0"]
+    assert tasks["talk"].players["judge"].model == "scripted:x"
+    assert tasks["KuhnPoker-v0"].own == ["player_0"]
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"env": ["KuhnPoker-v1x"]}, "eval.env 'KuhnPoker-v1x' cannot be made: .*Did you mean 'KuhnPoker-v0'"),
-        ({"env": [{**MATH, "source": "gone.jsonl"}]}, r"eval.env 'math' cannot be made: .*gone\.jsonl"),
-        ({"env": [{**NIM, "source": "x"}]}, "eval.env 'Nim-v0' cannot be made: .*source"),
-        ({"env": [{**MATH, "args": {"level": 9}}]}, "eval.env 'math' cannot be made: .*level must be one of"),
+        ({"env": ["KuhnPoker-v1x"]}, "eval.env 'KuhnPoker-v1x' cannot be created: .*Did you mean 'KuhnPoker-v0'"),
+        ({"env": [{**MATH, "source": "gone.jsonl"}]}, r"eval.env 'math' cannot be created: .*gone\.jsonl"),
+        ({"env": [{**NIM, "source": "x"}]}, "eval.env 'Nim-v0' cannot be created: .*source"),
+        ({"env": [{**MATH, "args": {"level": 9}}]}, "eval.env 'math' cannot be created: .*level must be one of"),
         ({"env": [{**NIM, "opponent": "optimall"}]}, "eval.env 'Nim-v0': opponent: no policy 'optimall'.*optimal"),
         ({"env": [{**MATH, "opponent": "random"}]}, "'random' has no seat, because the policy plays GSM8K-v0 alone"),
         (
             {"env": [MATH], "best": "math.acuracy"},
-            "did you mean 'math.accuracy'.* There are nash_conv, .*math.return",
+            "did you mean 'math.accuracy'.* Available: nash_conv, .*math.return",
         ),
-        ({"env": [NIM], "best": "accuracy"}, "'accuracy' is nothing that this run measures.*Nim-v0.vs_random"),
+        ({"env": [NIM], "best": "accuracy"}, "'accuracy' is not a metric of this run.*Nim-v0.vs_random"),
         ({"env": [{**NIM, "oponent": "x"}]}, "unknown key 'eval.env.0.oponent', did you mean 'eval.env.0.opponent'"),
         ({"env": [{**NIM, "samples": 0}]}, "eval.env.0.samples: .*greater than or equal to 1, got 0"),
-        ({"env": ["KuhnPoker-v0"]}, "two environments are called 'KuhnPoker-v0'; give the held-out one a name"),
+        ({"env": ["KuhnPoker-v0"]}, "two environments are named 'KuhnPoker-v0'; give the held-out one its own name"),
         ({"env": [{**NIM, "name": "a/b"}]}, "name may have letters, .* got 'a/b'"),
         ({"env": [{**MATH, "source": "a", "args": {"source": "b"}}]}, "math: give source once"),
     ],

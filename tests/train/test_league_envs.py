@@ -80,9 +80,9 @@ def test_how_hard_a_member_is_is_known_for_each_env() -> None:
 @pytest.mark.parametrize(
     ("envs", "mode", "said"),
     [
-        ([SOLO], "fsp", "league.mode = 'fsp' needs two seats that are trained in math"),
-        ([KUHN, {**SOLO, "league": True}], "fsp", "needs two seats that are trained in math"),
-        ([{**KUHN, "league": False}], "pfsp", "needs two seats that are trained in kuhn"),
+        ([SOLO], "fsp", "league.mode = 'fsp' needs two trained seats in math"),
+        ([KUHN, {**SOLO, "league": True}], "fsp", "needs two trained seats in math"),
+        ([{**KUHN, "league": False}], "pfsp", "needs two trained seats in kuhn"),
         (
             [KUHN, {"id": "Negotiation-v0", "name": "talk", "args": {"num_players": 3}}],
             "psro",
@@ -113,9 +113,9 @@ def test_exact_payoffs_are_those_of_the_tree_and_games_come_close_to_them() -> N
 
 
 def test_exact_payoffs_are_refused_where_they_cannot_be_had() -> None:
-    with pytest.raises(ConfigError, match=r"payoff_games = 0 .*KuhnPoker-v0 is none.*such as 64"):
+    with pytest.raises(ConfigError, match=r"payoff_games = 0 .*KuhnPoker-v0 as configured here is not one.*such as 64"):
         build(small(env_args={"memory": "chat"}, league={"mode": "psro", "payoff_games": 0}))
-    with pytest.raises(ConfigError, match=r"of 'base' in KuhnPoker-v0 only answers"):
+    with pytest.raises(ConfigError, match=r"'base' in KuhnPoker-v0 only gives answers"):
         build(small(league={"mode": "psro", "payoff_games": 0, "opponents": ["base"]}))
 
 

@@ -19,9 +19,9 @@ from legos_train.errors import PolicyError
 from legos_train.model import Learner, Learners, MLXBackend
 from legos_train.players import words
 from legos_train.run import build, estimate
-from legos_train.run.evaluate import evaluate
+from legos_train.run.alarm_actions import respond
 from legos_train.run.monitor import Alarm
-from legos_train.run.respond import respond
+from legos_train.run.periodic_eval import evaluate
 from tests.inference.live import LiveServer
 from tests.train.helpers import digest, identify, small
 
@@ -55,6 +55,19 @@ def test_one_learner_is_a_run_without_the_table_bit_for_bit(tmp_path: Path) -> N
         assert {"all"} == set(row.pop("learners")) and row == plain
 
 
+def test_backends_are_given_by_the_name_of_their_learner() -> None:
+    config = small(learner=BOTH)
+    own = {name: MLXBackend(load("tiny")[0], settings) for name, settings in config.learners.items()}
+    parts = build(config, backend=own)
+    assert isinstance(parts.learner, Learners) and [one.backend for one in parts.learner.members.values()] == [
+        *own.values()
+    ]
+    parts.close()
+    for given, settings in ((own["first"], config), ({"first": own["first"]}, config), (own, small())):
+        with pytest.raises(ConfigError, match="one backend for each learner"):
+            build(settings, backend=given)
+
+
 def test_each_learns_what_it_would_alone_from_the_same_turns(kuhn: Trainer) -> None:
     record, learners = kuhn.step(), kuhn.learner
     assert isinstance(learners, Learners) and isinstance(kuhn.batch, BatchByLearner) and kuhn.last is not None
@@ -85,10 +98,10 @@ def test_each_learns_what_it_would_alone_from_the_same_turns(kuhn: Trainer) -> N
 def test_each_seat_is_played_and_measured_with_the_weights_of_its_own_learner(kuhn: Trainer) -> None:
     kuhn.step()
     engine, measurer = kuhn.parts.engine, kuhn.parts.measurer
-    (course,) = measurer.courses.values()
+    (task,) = measurer.tasks.values()
     for agent, name in (("player_0", "policy.first"), ("player_1", "policy.second")):
-        assert measurer.player(course, agent, "policy").adapter == name
-    assert measurer.player(course, "player_0", None).adapter is None
+        assert measurer.player(task, agent, "policy").adapter == name
+    assert measurer.player(task, "player_0", None).adapter is None
     versions = {name: info.version for name, info in engine.adapters().items()}
     assert versions == {"policy.first": 1, "policy.second": 1}
     both = measurer.measure("policy")["nash_conv"]
@@ -274,7 +287,7 @@ def test_a_server_plays_each_learner_under_its_own_name() -> None:
         ({"learner": [BOTH[0]]}, "no learner plays player_1"),
         ({"learner": [*BOTH, {"name": "third", "roles": ["player_1"]}]}, "two learners name 'player_1'"),
         ({"learner": [*BOTH, {"name": "third", "roles": ["dealer"]}]}, "names 'dealer'.*has the roles"),
-        ({"learner": [*BOTH, BOTH[0]]}, "two learners are called 'first'"),
+        ({"learner": [*BOTH, BOTH[0]]}, "two learners are named 'first'"),
         ({"learner": [{"name": "a.b", "roles": ["player_0"]}]}, "a.b"),
         ({"learner": [{"name": "a", "roles": []}]}, "roles"),
         (
@@ -282,7 +295,7 @@ def test_a_server_plays_each_learner_under_its_own_name() -> None:
             "learner 'first': unknown key 'optim.lrr'.*'optim.lr'",
         ),
         ({"learner": [{**BOTH[0], "loss": "expected"}, BOTH[1]]}, "loss"),
-        ({"learner": [{**BOTH[0], "loss": {"name": "expected"}}, BOTH[1]]}, "for all learners of a run.*or for none"),
+        ({"learner": [{**BOTH[0], "loss": {"name": "expected"}}, BOTH[1]]}, "for all learners, with.*or for none"),
         ({"learner": BOTH, "actors": {"player_1": {"model": "random"}}}, "'second' has nothing to learn"),
         (
             {"learner": [BOTH[0], {**BOTH[1], "loss": {"name": "ppo"}}], "loss": "sft", "sampling": {"top_p": 0.9}},

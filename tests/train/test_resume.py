@@ -94,7 +94,7 @@ def test_resume_before_any_checkpoint_starts_at_zero_and_a_finished_run_stays_as
         run.begin(to_toml(config))
     train(config, resume=True)
     said = capsys.readouterr().out
-    assert "no checkpoint to resume from: the run begins at step 0" in said
+    assert "no checkpoint to resume from: starting at step 0" in said
     assert "the KL weight rises from 0 to 0.05, the default of loss.kl_end; --loss.kl-end none stops it" in said
     seen = {path: digest(path) for path in (tmp_path / "run").rglob("*") if path.is_file()}
     result = train(config, resume=True, quiet=True)

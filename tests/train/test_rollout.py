@@ -108,7 +108,7 @@ def test_overflow_is_the_seats_invalid_move(player) -> None:
 
 
 def test_a_seat_without_a_player_is_named(player) -> None:
-    with pytest.raises(KeyError, match="nobody plays 'player_1'"):
+    with pytest.raises(KeyError, match="no player for 'player_1'"):
         Rollouts(legos_envs.make).run([Job("Nim-v0", 0, {"player_0": player})])
 
 

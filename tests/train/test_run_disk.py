@@ -133,9 +133,7 @@ def test_few_open_files_are_told(tmp_path: Path) -> None:
     command = f"ulimit -n 128; exec '{sys.executable}' -m legos_train --steps 1 --run-dir '{tmp_path}/run'"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stderr
-    assert done.stderr.startswith(
-        "error: mlx-lm needs to be allowed 4096 open files; raise the hard limit (ulimit -Hn)"
-    )
+    assert done.stderr.startswith("error: mlx-lm needs a limit of 4096 open files; raise the hard limit (ulimit -Hn)")
     assert "Traceback" not in done.stderr and not (tmp_path / "run").exists()
 
 

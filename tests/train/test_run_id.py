@@ -62,7 +62,7 @@ def test_checkpoints_and_rows_of_another_run_are_refused(runs: Path, one: Path) 
     content = json.loads(manifest.read_text()) | {"step": 3}
     content["sha256"] = checkpoint._seal({key: value for key, value in content.items() if key != "sha256"})
     manifest.write_bytes(checkpoint._render(content))
-    with pytest.raises(RunError, match=f"step_3' is of another run .{id_of(theirs)}; this one is {id_of(one)}"):
+    with pytest.raises(RunError, match=f"step_3' is from another run .{id_of(theirs)}; this one is {id_of(one)}"):
         go_on(one, steps=4)
     assert (one / "metrics.jsonl").read_bytes() == before
     shutil.rmtree(one / "checkpoints" / "step_3")
@@ -100,8 +100,8 @@ def test_a_run_of_an_earlier_version_gets_an_id(one: Path) -> None:
 
 def test_resuming_where_no_run_is_names_the_nearest(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--resume", "--run-dir", str(runs / "ome"), "--steps", "2"]) == 1
-    assert f"it holds no run; the nearest is --run-dir {runs / 'one'}" in capsys.readouterr().err
-    assert sorted(path.name for path in runs.iterdir()) == ["one", "other"], "a typo must not begin a run"
+    assert f"it has no run; the nearest is --run-dir {runs / 'one'}" in capsys.readouterr().err
+    assert sorted(path.name for path in runs.iterdir()) == ["one", "other"], "a typo must not start a run"
 
 
 def test_small_files_that_are_no_such_files_are_named(one: Path) -> None:
@@ -110,7 +110,7 @@ def test_small_files_that_are_no_such_files_are_named(one: Path) -> None:
         ("run.json", "[]", r"run\.json' cannot be read: it holds a list"),
         ("result.json", "", r"result\.json' cannot be read"),
         ("result.json", '{"steps": "two", "seconds": 1}', "its steps are 'two'"),
-        ("result.json", '{"stepz": 2}', r"result\.json' is not a result of a run"),
+        ("result.json", '{"stepz": 2}', r"result\.json' is not a run's result"),
         ("start.json", "{", r"start\.json' cannot be read: .*Remove it"),
         ("start.json", '{"nash_conv": "low"}', "must hold numbers, got"),
     ):

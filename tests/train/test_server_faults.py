@@ -1,4 +1,4 @@
-"""Servers that are killed and stand still under a run: it ends with the bytes it has without that, or says why not."""
+"""Servers that are killed and stand still under a run: it fails with the bytes it has without that, or says why not."""
 
 from __future__ import annotations
 

@@ -10,6 +10,9 @@ import pytest
 from mlx.utils import tree_flatten
 
 from inference.loading import find_model, is_here, load
+from legos_envs.tasks import given_items, raw_rows
+from legos_envs.tasks.problems import DataSetUnavailable
+from legos_train.cli import train as train_flags
 from legos_train.cli.main import main
 from legos_train.config import TrainConfig, from_dict, preset, preset_names, sizes
 from legos_train.errors import ConfigError
@@ -28,15 +31,18 @@ def nothing_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "on_cpu", lambda: False)
     monkeypatch.setattr(memory, "unpacks_at_load", lambda how, wide: False)
 
+    def offline(name: str, *where: str | None) -> None:
+        raise DataSetUnavailable(f"cannot load the data set {name!r}")
+
+    monkeypatch.setattr(raw_rows, "_hub", offline)
+    monkeypatch.setattr(given_items, "_opened", {})
+
 
 @pytest.mark.quick(4)
 @pytest.mark.parametrize("size", sizes.SIZES)
 def test_a_dry_run_of_every_preset_at_every_size(size: str) -> None:
     for name in preset_names():
-        settings = preset(name, size=size)
-        if name == "gsm8k":
-            settings["env"][0]["args"] = {"source": "words"}  # the data set is on the hub
-        config = from_dict(settings, name)
+        config = from_dict(preset(name, size=size), name)
         said = estimate(config)
         fits = sizes.SIZES[size]
         assert config.model == fits.model and config.optim.lr == fits.lr and config.thinking == "off"
@@ -103,9 +109,57 @@ def test_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert 'model = "Qwen/Qwen3-4B-Base"' in out and "base model      7.49 GiB" in out
     assert main(["train", "--preset", "debate", "--size", "4b", "--smoke"]) == 1
-    assert "leave --size out" in capsys.readouterr().err
+    assert "leave out --size" in capsys.readouterr().err
     assert main(["train", "--env", "Nim-v0", "--size", "0.6b", "--dry-run"]) == 0
     assert 'env = "Nim-v0"' in (said := capsys.readouterr().out) and "Qwen3-0.6B-4bit" in said
+
+
+def test_without_the_hub_a_shape_is_still_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--preset", "gsm8k", "--size", "1.7b", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "checked with the environment's own items instead: cannot load the data set 'openai/gsm8k'" in out
+    assert 'source = "hf"' in out and "together        at most" in out
+    assert main(["train", "--preset", "debate", "--size", "1.7b", "--dry-run"]) == 0
+    assert "own items" not in capsys.readouterr().out
+
+
+def test_without_the_hub_training_ends_in_words(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--preset", "gsm8k", "--model", "tiny"]) == 1
+    assert not list(tmp_path.iterdir()), "a start that failed leaves no empty runs/ behind"
+    said = capsys.readouterr().err
+    assert "cannot load the data set 'openai/gsm8k'" in said and "Traceback" not in said
+    assert "source='words', of which level=0 are the easiest" in said
+
+
+def limits(*more: str) -> tuple[int | None, int | None, str]:
+    """Tokens of an action and of a thought, and the switch, of the debate preset with more flags."""
+    options, rest = train_flags.make_parser().parse_known_args(["--preset", "debate", "--size", "4b", *more])
+    config = train_flags.parse(rest, from_dict(train_flags.settings(options, rest)))
+    return config.sampling.max_tokens, config.sampling.thinking_tokens, config.thinking
+
+
+def test_thoughts_get_room(tmp_path: Path) -> None:
+    file = tmp_path / "more.toml"
+    file.write_text('thinking = "on"\n')
+    assert limits() == limits("--thinking", "off") == (512, None, "off")
+    assert limits("--thinking", "on") == limits("--thinking=on") == limits("--config", str(file)) == (4096, 3584, "on")
+    assert limits("--thinking", "on", "--sampling.max-tokens", "900") == (900, None, "on")
+    assert limits("--thinking", "on", "--sampling.thinking-tokens", "99") == (4096, 99, "on")
+    assert limits("--config", str(file), "--thinking", "off") == (512, None, "off")
+    file.write_text('thinking = "on"\nsampling = { max_tokens = 1000, thinking_tokens = 700 }\n')
+    assert limits("--config", str(file)) == (1000, 700, "on")
+
+
+@pytest.mark.parametrize("size", sizes.SIZES)
+def test_thoughts_fit_every_preset(size: str) -> None:
+    for name in preset_names():
+        config = from_dict({**sizes.with_thoughts(preset(name, size=size)), "thinking": "on"}, name)
+        thought = config.sampling.thinking_tokens
+        assert thought is not None and config.action_tokens // 2 <= thought < config.action_tokens
+        assert config.action_tokens <= config.context // 2
 
 
 def test_whether_a_model_is_here(tmp_path: Path) -> None:

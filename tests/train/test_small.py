@@ -10,7 +10,7 @@ import pytest
 
 import inference
 import legos_envs
-from legos_train.bootstrap import measure, played
+from legos_train.bootstrap import env_scores, measure
 from legos_train.players import ModelPlayer, actors
 
 SMALL = Path(inference.__file__).parent / "models" / "small"
@@ -66,7 +66,7 @@ def test_the_card_has_a_row_within_the_bars_for_every_registered_env() -> None:
     assert set(table) == set(own())
     for env_id, cells in table.items():
         bar = MISSED.get(env_id, MOST_EXACT if env_id in EXACT else MOST)
-        assert max(map(percent, cells[: len(played.SETTINGS)])) <= bar, env_id
+        assert max(map(percent, cells[: len(env_scores.SETTINGS)])) <= bar, env_id
 
 
 def test_both_bundled_models_are_small_and_have_heads_for_vllm() -> None:
@@ -75,12 +75,12 @@ def test_both_bundled_models_are_small_and_have_heads_for_vllm() -> None:
     assert json.loads((SMALL / "config.json").read_text())["head_dim"] >= 32
 
 
-@pytest.mark.slow
-def test_a_sample_of_the_card_holds(small: ModelPlayer) -> None:
-    table = card()
-    for one in played.measure_all(small, SAMPLE, games=6):
-        shares = [percent(cell) for cell in table[one.env_id][: len(played.SETTINGS)]]
-        assert max(one.illegal.values()) <= max(shares) + 0.1, one.env_id
+@pytest.mark.quick("KuhnPoker-v0")
+@pytest.mark.parametrize("env_id", SAMPLE)
+def test_a_sample_of_the_card_holds(env_id: str, small: ModelPlayer) -> None:
+    (one,) = env_scores.measure_all(small, [env_id], games=6)
+    shares = [percent(cell) for cell in card()[env_id][: len(env_scores.SETTINGS)]]
+    assert one.env_id == env_id and max(one.illegal.values()) <= max(shares) + 0.1
 
 
 def test_the_card_says_how_many_entries_of_the_tables_are_right(small: ModelPlayer) -> None:
@@ -108,7 +108,7 @@ def test_the_card_says_how_many_entries_of_the_tables_are_right(small: ModelPlay
 @pytest.mark.timeout(3600)
 def test_the_whole_card_holds(small: ModelPlayer) -> None:
     table = card()
-    for one in played.measure_all(small, games=32):
-        shares = [percent(cell) for cell in table[one.env_id][: len(played.SETTINGS)]]
+    for one in env_scores.measure_all(small, games=32):
+        shares = [percent(cell) for cell in table[one.env_id][: len(env_scores.SETTINGS)]]
         assert list(one.illegal.values()) == pytest.approx(shares, abs=0.002), one.env_id
         assert one.itself == pytest.approx(float(table[one.env_id][len(shares)]), abs=0.002), one.env_id

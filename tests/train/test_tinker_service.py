@@ -95,7 +95,7 @@ def test_another_kind_of_server(url: str) -> None:
 def test_a_page_of_something_else(url: str, monkeypatch: pytest.MonkeyPatch, page: bytes) -> None:
     """Many a web server answers every path with 200."""
     monkeypatch.setattr("legos_train.model.tinker.service._fetch", lambda *_: page)
-    with pytest.raises(ConfigError, match=r"does not say which models it serves.*Is it a Tinker API\?"):
+    with pytest.raises(ConfigError, match=r"does not report which models it serves.*Is it a Tinker API\?"):
         Service(TinkerSettings(url=url), "org/base")
 
 

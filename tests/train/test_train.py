@@ -168,15 +168,15 @@ def test_files_of_a_run(tmp_path: Path) -> None:
 
 def test_the_exact_numbers_are_those_of_the_sampled_play() -> None:
     """Move frequencies over many games equal the probabilities that NashConv is computed from."""
-    from legos_train.evaluation.exactly import action_probabilities
+    from legos_train.evaluation.exact_values import action_probabilities
 
     trainer = Trainer(build(small(batch_size=512)))
-    measurer, (course,) = trainer.parts.measurer, trainer.parts.measurer.courses.values()
-    infos = exact.info_sets(course.env.game)  # type: ignore[attr-defined]
-    players = [measurer.player(course, agent, "policy") for agent in course.slot.seats]
-    known, leftover = action_probabilities(course.env, players, infos)  # type: ignore[arg-type]
+    measurer, (task,) = trainer.parts.measurer, trainer.parts.measurer.tasks.values()
+    infos = exact.info_sets(task.env.game)  # type: ignore[attr-defined]
+    players = [measurer.player(task, agent, "policy") for agent in task.slot.seats]
+    known, leftover = action_probabilities(task.env, players, infos)  # type: ignore[arg-type]
     assert max(leftover.values()) < 0.05
-    views = {course.env.observation_in(info)["messages"][0]["content"]: info for info in infos}  # type: ignore[attr-defined]
+    views = {task.env.observation_in(info)["messages"][0]["content"]: info for info in infos}  # type: ignore[attr-defined]
     seen: dict = {}
     for step in range(1, 5):
         for episode in trainer.play(step):

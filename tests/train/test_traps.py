@@ -147,7 +147,7 @@ def test_a_seat_with_an_actor_of_its_own_keeps_it_when_measured(trainer_of) -> N
 
 
 def test_a_league_leaves_actors_alone() -> None:
-    with pytest.raises(ConfigError, match="needs two seats"):
+    with pytest.raises(ConfigError, match="needs two trained seats"):
         Trainer(build(small(batch_size=4, league={"mode": "fsp"}), arena_of(player_1="random")))
 
 
@@ -228,7 +228,7 @@ def test_an_arena_brings_its_own_credit(trainer_of) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"credit": {"name": "rae", "std": True}}, "credit.std = True does nothing"),
+        ({"credit": {"name": "rae", "std": True}}, "credit.std = True has no effect"),
         ({"credit": {"name": "grpo"}, "batch_size": 12}, "multiple of group_size"),
         ({"loss": {"clip_low": 2.0}}, "clip_low"),
         ({"loss": {"name": "sft", "truncate_ratio": 2.0}}, "does not ask"),
@@ -244,9 +244,9 @@ def test_settings_that_contradict_each_other_are_refused_at_once(settings: dict,
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"curriculum": {"low": 0.2}}, r"\[curriculum\] does nothing without a sampler"),
-        ({"env": [{"id": "Nim-v0", "league": True}]}, "league = true of Nim-v0 does nothing in mirror play"),
-        ({"league": {"opponents": ["random"]}}, "do nothing in mirror play"),
+        ({"curriculum": {"low": 0.2}}, r"\[curriculum\] has no effect without a sampler"),
+        ({"env": [{"id": "Nim-v0", "league": True}]}, "league = true of Nim-v0 has no effect in mirror play"),
+        ({"league": {"opponents": ["random"]}}, "have no effect in mirror play"),
     ],
 )
 def test_settings_that_would_do_nothing_are_refused_before_anything_is_played(settings: dict, says: str) -> None:
@@ -260,14 +260,14 @@ def test_a_kl_that_is_not_measured_is_no_number_and_cannot_be_watched(trainer_of
     learners = [{"name": "held", "roles": ["player_0"]}, {"name": "free", "roles": ["player_1"], "loss": off}]
     record = trainer_of(batch_size=8, learner=learners).step()
     assert record["kl"] == record["learners"]["held"]["kl"] and "kl" not in record["learners"]["free"]
-    with pytest.raises(ConfigError, match=r"monitor\.kl does nothing"):
+    with pytest.raises(ConfigError, match=r"monitor\.kl has no effect"):
         build(small(monitor={"kl": 1.0}, loss=off))
 
 
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"league": {"opponents": ["random"]}}, r"league\.opponents \(random\) do nothing in mirror play"),
+        ({"league": {"opponents": ["random"]}}, r"league\.opponents \(random\) have no effect in mirror play"),
         ({"credit": {"roles": {"plyer_0": "rae"}}}, r"credit\.roles names \['plyer_0'\].*'player_0', 'player_1'"),
     ],
 )
@@ -283,5 +283,5 @@ def test_envs_of_an_arena_are_what_the_run_directory_says(tmp_path: Path) -> Non
     train(arena, small(tmp_path / "run", batch_size=8), quiet=True)
     text = (tmp_path / "run" / "config.toml").read_text()
     assert 'id = "MatrixGame-v0"' in text and 'game = "rps"' in text and 'credit = "rae"' in text
-    with pytest.raises(ConfigError, match="in one of the two"):
+    with pytest.raises(ConfigError, match="in only one"):
         train(arena, small(tmp_path / "other", env="Nim-v0"), quiet=True)

@@ -45,7 +45,7 @@ def test_less_is_better_for_some_numbers() -> None:
         ({}, played(0.7, 0.6, 0.8, "wins_vs_base"), "Learned: the last", "70% of their games against the base"),
         ({}, played(0.55, 0.45, 0.65, "wins_vs_base"), "Not shown", "interval 45% to 65%; equals win 50 %"),
         ({}, played(0.3, 0.2, 0.4, "wins_vs_base"), "Worse than at the start", "30%"),
-        ({}, {"unscored": 1.0, "win": 0.0}, "Whether it learned is not known", "no game of the evaluation"),
+        ({}, {"unscored": 1.0, "win": 0.0}, "It is not known whether it learned", "no game of the evaluation"),
     ],
 )
 def test_what_is_said(before: dict[str, float], after: dict[str, float], begins: str, says: str) -> None:
@@ -127,8 +127,8 @@ STEP: dict[str, Any] = {"step": 1, "episodes": 10, "turns": 20, "outcomes": {"en
         ({"invalid_rate": 1.0}, "in 100% of the games the policy made an invalid move"),
         ({"dropped": {"too_long": 20}}, "20 of 20 prompts and actions did not fit: raise --context"),
         ({"dropped": {"cut": 20}}, "--sampling.max-tokens"),
-        ({"left_out": {"filtered": 20}}, "filter.keep left out every trajectory"),
-        ({"left_out": {"not_finite": 10}}, "mend the reward"),
+        ({"left_out": {"filtered": 20}}, "filter.keep removed every trajectory"),
+        ({"left_out": {"not_finite": 10}}, "fix the reward"),
         ({"skipped": 1, "zero_advantages": 0.1}, "smaller --optim.lr"),
         ({"zero_advantages": 1.0}, "every advantage was 0"),
         ({"episodes": 0}, "no episode was played"),

@@ -11,8 +11,8 @@ import pytest
 
 from legos_train import Trainer, train
 from legos_train.run import build, state
-from legos_train.run.evaluate import evaluate
 from legos_train.run.monitor import Alarm, CollapseMonitor
+from legos_train.run.periodic_eval import evaluate
 from tests.train.helpers import digest, small
 
 EVERYTHING: dict[str, Any] = {
@@ -64,8 +64,8 @@ def test_other_models_forget_what_they_computed_before_a_checkpoint_too() -> Non
     try:
         trainer.play(1)
         measurer = trainer.parts.measurer
-        for course in measurer.courses.values():
-            measurer._played(course, "policy", course.sides, measurer.opponent(course, "tiny"), 2)
+        for task in measurer.tasks.values():
+            measurer._played(task, "policy", task.sides, measurer.opponent(task, "tiny"), 2)
         rosters = (trainer.parts.sync.local.roster, measurer.roster)  # type: ignore[attr-defined]
         engines = [e for roster in rosters for cast in roster._cast.values() for e, _ in cast._engines.values()]
         assert len(engines) == 2 and all(engine._stepper.kv.nbytes and engine._runner._recent for engine in engines)
@@ -181,7 +181,7 @@ def test_a_rollback_brings_back_the_best_weights_and_forgets_all_others() -> Non
         evaluate(trainer.parts)
         assert trainer.parts.best is not None
         record = trainer.step()
-        assert f"weights of step {trainer.parts.best.step} are back" in record["alarms"][0]["done"]
+        assert f"restored the weights of step {trainer.parts.best.step}" in record["alarms"][0]["done"]
         state, best = trainer.parts.backend.save_state().tensors, trainer.parts.best.weights.content
         for found in (state["adapter"], state["magnet"], trainer.parts.backend.average(2).content):
             assert all(np.array_equal(found[name], kept) for name, kept in best.items())

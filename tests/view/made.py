@@ -16,7 +16,7 @@ from legos_envs.play import Decision, Runner
 from legos_envs.records import Episode
 from legos_train.observe.viewer import LOG, rollout_line, serve
 
-SAID = ("I think so.\nMy number: 42", "[0.5]", "Problem: 3 * (4 + 5)\nAnswer: 27", "27", "No.", "[pro]")
+SAID = ("I think so.\nMy number: 42", "[0.5]", "Problem: 3 * (2 + 7)\nAnswer: 27", "27", "No.", "[pro]")
 VOCABULARY: list[str] = []
 ENVS = ("KuhnPoker-v0", "TicTacToe-v0", "ProposerSolver-v0", "Debate-v0", "Tournament-v0")
 

@@ -1,15 +1,16 @@
-"""Where problems come from: the generated word problems, a local file, a Hugging Face data set, or rows in memory.
+"""Sources of problems: the generated word problems, a local file, a Hugging Face data set, or rows in memory.
 
     problems = open_source("test.jsonl", answer_pattern="####")
     problems[3].question, problems[3].answer
 
-Rows are read when they are asked for. An error names the file, the line and the field.
+All rows are checked when a source is opened. Errors name the file, the line and the field.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import count, islice
 from typing import Any, NamedTuple, Protocol
 
@@ -17,9 +18,9 @@ import numpy as np
 
 from legos_envs import arguments
 from legos_envs.table import Table, keyed_generator
-from legos_envs.tasks.given_items import without_source
+from legos_envs.tasks.given_items import given_items, without_source
 from legos_envs.tasks.problems.word_problems import LEVELS, question_of, word_problem
-from legos_envs.tasks.raw_rows import HUB, RawRows, mapping, raw_rows, text_field
+from legos_envs.tasks.raw_rows import HUB, DataSetUnavailable
 from legos_envs.tasks.splits import SPLITS, of_split, part_of
 
 ORDERS = ("seed", "sequential", "random")
@@ -27,7 +28,7 @@ WORDS = "words"
 
 
 class Problem(NamedTuple):
-    """A question and its true answer; None where the data has none."""
+    """A question and its true answer; None if the data has none."""
 
     question: str
     answer: str | None
@@ -42,7 +43,7 @@ class Problems(Protocol):
 
 
 class Words:
-    """The generated word problems by their seeds; `seeds` are those of the first `size` of a split."""
+    """The generated word problems by seed; `seeds` are those of the first `size` problems of a split."""
 
     def __init__(self, size: int = 10_000, level: int | None = None, split: str = "all"):
         self.size = arguments.whole("size", size, 1)
@@ -58,7 +59,7 @@ class Words:
 
 
 class _Seeds(Sequence[int]):
-    """The seeds of the first `size` word problems of a split; they are looked for when one is asked for."""
+    """The seeds of the first `size` word problems of a split, found on demand."""
 
     def __init__(self, size: int, level: int | None, split: str):
         self.of = size, level, split
@@ -70,79 +71,75 @@ class _Seeds(Sequence[int]):
         return _words_of(*self.of)[place]
 
 
-class Rows:
-    """Problems made from rows, each a mapping of fields to values.
-
-    Args:
-        source: rows as `open_source` found them.
-        question: the field with the question.
-        answer: the field with the true answer, or None to read no answers.
-        answer_pattern: in the answer field, what the answer stands behind, such as `"####"`.
-    """
-
-    def __init__(
-        self,
-        source: RawRows,
-        question: str = "question",
-        answer: str | None = "answer",
-        answer_pattern: str | None = None,
-    ):
-        self.rows, self.place, self.question = source.rows, source.place, arguments.text("question", question, 200)
-        self.answer = None if answer is None else arguments.text("answer", answer, 200)
-        self.pattern = None if answer_pattern is None else arguments.text("answer_pattern", answer_pattern, 200)
-        self[0]  # names that do not fit are found now
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Problem:
-        row, place = mapping(self.rows[index], self.place(index)), self.place(index)
-        question = text_field(row, self.question, place)
-        if self.answer is None:
-            return Problem(question, None)
-        answer = text_field(row, self.answer, place)
-        if self.pattern is not None:
-            _, mark, answer = answer.rpartition(self.pattern)
-            if not mark or not answer.strip():
-                raise ValueError(f"{place}: field {self.answer!r} has no answer behind {self.pattern!r}")
-        return Problem(question, answer.strip())
-
-
 def open_source(
     source: Any = WORDS,
     *,
     question: str = "question",
     answer: str | None = "answer",
+    fields: Mapping[str, str] | None = None,
     answer_pattern: str | None = None,
     config: str | None = None,
     split: str | None = None,
+    bad_rows: str = "refuse",
     level: int | None = None,
     size: int = 10_000,
 ) -> Problems:
-    """Opens a source of problems; the arguments are those of `Dataset`, but `answer` None reads no answers.
+    """Opens a source of problems; the arguments are those of `Dataset`, but `answer=None` reads no answers.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the source is of no known kind, is empty, or lacks the fields.
+        ValueError: the source is of an unknown kind or empty, or a row does not fit and `bad_rows` is not `"skip"`.
         ImportError: a package is missing; the message says which.
-        RuntimeError: a Hugging Face data set cannot be loaded.
+        DataSetUnavailable: a Hugging Face data set cannot be loaded.
     """
     if isinstance(source, str) and source == WORDS:
-        without_source(config=config)
+        without_source(config=config, fields=fields)
         return Words(size, level, split or "train")
     if level is not None:
-        raise ValueError(f"level is for the generated problems, source {WORDS!r}, alone; got {level!r}")
-    columns = [name for name in (question, answer) if name]
-    return Rows(raw_rows(source, columns, config, split, (WORDS,)), question, answer, answer_pattern)
+        raise ValueError(f"level is only for the generated problems, source {WORDS!r}; got {level!r}")
+    names = {"question": arguments.text("question", question, 200)}
+    if answer is not None:
+        names["answer"] = arguments.text("answer", answer, 200)
+    pattern = None if answer_pattern is None else arguments.text("answer_pattern", answer_pattern, 200)
+    called = names.get("answer")
+    if isinstance(fields, Mapping):
+        called = fields.get("answer", called)
+        for name, field in names.items():
+            if field != name and fields.get(name, field) != field:
+                raise ValueError(f"give either {name} or fields; got {name}={field!r} and fields={dict(fields)!r}")
+    hub = isinstance(source, str) and source.startswith(HUB)
+    own_split = (split or "train") if hub else "all"  # of other sources, `drawn` takes the split
+    make = partial(_problem, pattern=pattern, field=called)
+    try:
+        items = given_items(source, names, fields, own_split, config, bad_rows, make, built_in=(WORDS,))
+    except DataSetUnavailable as error:
+        raise DataSetUnavailable(
+            f"{error}; or use generated problems: source={WORDS!r}, of which level=0 are the easiest"
+        ) from error
+    if items is None:
+        raise ValueError(f"source must be {WORDS!r}, a file, 'hf:NAME' or a sequence of mappings; got None")
+    return items
+
+
+def _problem(row: Mapping[str, str], pattern: str | None, field: str | None) -> Problem:
+    """The problem of a row; the answer begins after `pattern` in the field named `field`."""
+    answer = row.get("answer")
+    if answer is None:
+        return Problem(row["question"], None)
+    if pattern is not None:
+        _, mark, answer = answer.rpartition(pattern)
+        if not mark or not answer.strip():
+            raise ValueError(f"field {field!r} has no answer after {pattern!r}")
+    return Problem(row["question"], answer.strip())
 
 
 # --- which problem an episode is about -------------------------------------------------------------------------------
 
 
 def drawn(problems: Problems, source: Any, split: str | None) -> Sequence[int]:
-    """The indices of the problems that episodes are about: all, or those of a split of `legos_envs.tasks.splits`.
+    """The indices of the problems that episodes use: all, or those of a split of `legos_envs.tasks.splits`.
 
-    A Hugging Face data set has splits of its own. Generated problems are made for theirs.
+    A Hugging Face data set has its own splits. Generated problems are generated per split.
 
     Raises:
         ValueError: the split is unknown or holds no problem.
@@ -165,17 +162,17 @@ def _words_of(size: int, level: int | None, split: str) -> Sequence[int]:
 def choose(table: Table, size: int, order: str, drawn: Sequence[int] | None = None) -> int:
     """The index of an episode's problem, a function of seed and options.
 
-    With `"seed"`, seeds 0 to N - 1 take each of N problems once, in a shuffled order, the next N seeds again in another
-    order. `"sequential"` takes them as they stand; `"random"` draws. At a nested table it is always drawn.
+    With `"seed"`, seeds 0 to N - 1 take each of N problems once, in shuffled order, and the next N seeds take them in
+    another order. `"sequential"` takes them in order; `"random"` draws. At a nested table the problem is always drawn.
 
     Args:
-        table: the episode's.
-        size: how many problems there are.
+        table: the episode's table.
+        size: number of problems.
         order: one of `ORDERS`.
         drawn: the indices to choose from without the option; None for all.
 
     Raises:
-        ValueError: option `index` is not from 0 to `size` - 1, nor among those drawn.
+        ValueError: option `index` is neither from 0 to `size` - 1 nor in `drawn`.
     """
     some = range(size) if drawn is None else drawn
     given = table.options.get("index")
@@ -190,5 +187,5 @@ def choose(table: Table, size: int, order: str, drawn: Sequence[int] | None = No
 
 @functools.lru_cache(16)
 def _shuffled(size: int, epoch: int) -> np.ndarray:
-    """The problems in a shuffled order, (size,): another one in every epoch, the same for all envs."""
+    """The problems in shuffled order, (size,): different in every epoch, the same for all envs."""
     return keyed_generator(epoch, f"order of {size}").permutation(size)

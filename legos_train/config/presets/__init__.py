@@ -1,8 +1,8 @@
-"""Settings of whole tasks, one TOML file each: `legos train --preset NAME`.
+"""Settings for whole tasks, one TOML file each: `legos train --preset NAME`.
 
-A file with `real = true` holds what the task needs of a real model; the model and what fits it come from `sizes.py`.
-One without is for the bundled model. The table `[smoke]` holds what is different in a small run of a bundled model
-(`--smoke`), which shows that everything fits together; it does not learn the task.
+A file with `real = true` holds what the task needs with a real model; the model and settings that fit it come from
+`sizes.py`. Other files are for the bundled model. The table `[smoke]` holds the changes for a small run of a bundled
+model (`--smoke`), which shows that everything fits together; it does not learn the task.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ def preset(name: str, *, smoke: bool = False, size: str | None = None) -> dict[s
 
     Args:
         name: of the preset.
-        smoke: with what its table `[smoke]` says.
-        size: of the model, a key of `SIZES`; by default that of the preset. What a preset for a real model says itself
-            counts more than the size; what one for the bundled model says of optimiser and LoRA does not.
+        smoke: whether to apply its table `[smoke]`.
+        size: of the model, a key of `SIZES`; the preset's by default. The settings of a preset for a real model
+            take precedence over the size; optimiser and LoRA settings of one for the bundled model do not.
 
     Raises:
-        ConfigError: there is no such preset or size; the message names the nearest.
+        ConfigError: no such preset or size exists; the message names the nearest.
     """
     names = preset_names()
     if name not in names:
         near = difflib.get_close_matches(name, names, 1)
-        hint = f", did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
+        hint = f", did you mean {near[0]!r}?" if near else f"; available: {', '.join(names)}"
         raise ConfigError(f"unknown preset {name!r}{hint}")
     data = tomllib.loads((resources.files(__name__) / f"{name}.toml").read_text(encoding="utf-8"))
     small, real = data.pop("smoke", {}), data.pop("real", False)

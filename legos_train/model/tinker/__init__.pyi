@@ -1,5 +1,5 @@
-from .measuring import MirroredEngine as MirroredEngine
-from .measuring import check_base as check_base
+from .mirrored_engine import MirroredEngine as MirroredEngine
+from .mirrored_engine import check_base as check_base
 from .sampler import TinkerEngine as TinkerEngine
 from .service import Service as Service
 from .tinker_backend import TinkerBackend as TinkerBackend

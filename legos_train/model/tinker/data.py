@@ -1,7 +1,7 @@
 """A batch as the Tinker API takes it: sequences with targets, sampler's log-probabilities and advantages.
 
-Turns of one trajectory that continue each other are one sequence. Sequences that are equal in everything but the size
-of their advantages are sent once, with the sum: the losses are linear in the advantage as long as its sign is the same.
+Turns of one trajectory that continue each other form one sequence. Sequences that differ only in the size of their
+advantages are sent once, with the sum: the losses are linear in the advantage as long as its sign is the same.
 Self-play on a small game asks the same few questions hundreds of times.
 """
 
@@ -23,12 +23,12 @@ class SampledSequence:
     """A sequence of n tokens with k sampled ones in it.
 
     Attributes:
-        tokens: (n,) what the model reads.
-        targets: (n,) what it should say next at each place; only those at `cols` count.
-        cols: (k,) the places of the sampled tokens, ascending.
+        tokens: (n,) the model's input.
+        targets: (n,) the next token at each position; only those at `cols` count.
+        cols: (k,) the positions of the sampled tokens, ascending.
         old: (k,) their log-probabilities under the sampler.
         advantages: (k,) weight times advantage, summed over all that were merged.
-        members: for each of the k, which tokens of the batch it stands for.
+        members: for each of the k, the tokens of the batch that it represents.
     """
 
     tokens: NDArray[np.int32]
@@ -44,7 +44,7 @@ class SampledSequence:
 
     @property
     def whole(self) -> list[int]:
-        """The tokens with the last sampled one, n + 1."""
+        """The tokens including the last sampled one, n + 1."""
         return [*self.tokens.tolist(), int(self.targets[-1])]
 
 
@@ -53,7 +53,7 @@ def items(batch: Batch, old: NDArray, advantages: NDArray) -> list[SampledSequen
 
     Args:
         batch: M sampled tokens.
-        old: (M,) what ratios are measured from.
+        old: (M,) denominators of the ratios.
         advantages: (M,) weight times advantage.
     """
     cols = batch.cols[batch.position]
@@ -67,7 +67,7 @@ def items(batch: Batch, old: NDArray, advantages: NDArray) -> list[SampledSequen
 
 
 def _turns(batch: Batch, cols: NDArray) -> list[NDArray[np.int64]]:
-    """The tokens of a trajectory in one row, as places in the batch by column; turn by turn where they overlap."""
+    """The tokens of a trajectory in one row, as positions in the batch by column; turn by turn if they overlap."""
     order = np.lexsort((cols, batch.row, batch.trajectory))
     same = (np.diff(batch.trajectory[order]) == 0) & (np.diff(batch.row[order]) == 0)
     out: list[NDArray[np.int64]] = []
@@ -80,7 +80,7 @@ def _turns(batch: Batch, cols: NDArray) -> list[NDArray[np.int64]]:
 
 
 def _item(batch: Batch, cols: NDArray, group: NDArray[np.int64], old: NDArray, advantages: NDArray) -> SampledSequence:
-    """One sequence from (g, k) places in the batch that say the same."""
+    """One sequence from (g, k) equivalent positions in the batch."""
     first = group[0]
     places = cols[first].astype(np.int64)
     tokens = batch.tokens[batch.row[first[0]], : places[-1] + 1]
@@ -98,7 +98,7 @@ def _item(batch: Batch, cols: NDArray, group: NDArray[np.int64], old: NDArray, a
 
 
 def spread(values: Sequence[NDArray], parts: Sequence[SampledSequence], size: int) -> NDArray[np.float32]:
-    """Values (k,) of each sequence at the tokens of the batch that it stands for, (M,)."""
+    """Values (k,) of each sequence at the tokens of the batch that it represents, (M,)."""
     out = np.zeros(size, dtype=np.float32)
     for value, part in zip(values, parts, strict=True):
         for one, members in zip(value, part.members, strict=True):

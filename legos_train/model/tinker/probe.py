@@ -1,8 +1,8 @@
-"""What a server does, found by trying it on weights that are thrown away: names and version numbers do not tell.
+"""Determines a server's behaviour on throwaway weights, since names and version numbers do not reveal it.
 
-Tried are how it reduces a loss, whether it clips gradients, and whether what was saved for sampling stays as it was.
-The gradient of one token is seen in its log-probability after a step so small, by an epsilon of Adam far above the
-gradient, that it is plain gradient descent.
+It tests how the server reduces a loss, whether it clips gradients, and whether weights saved for sampling stay fixed.
+The gradient of one token is measured by its log-probability after a very small step; with an epsilon of Adam far above
+the gradient that is plain gradient descent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from legos_train.model.tinker.reduction import recognise
 from legos_train.model.tinker.training import Training
 
 EPSILON = 1e3
-FIRST_RATE = 1e-4  # from below: one step that is far too long leaves weights that nothing moves any more
+FIRST_RATE = 1e-4  # starting low: one far too large step leaves weights that no longer move
 SHIFTS = (0.01, 0.4)  # nats that a step should move a token: well above rounding, and still nearly linear
 TRIES = 12
 LONGER = 4
@@ -27,13 +27,13 @@ TINY_CLIP = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a server does.
+class ProbeResult:
+    """A server's behaviour.
 
     Attributes:
         reduction: one of `REDUCTIONS`.
         clips: whether it holds the gradient's norm below `grad_clip_norm`.
-        frozen: whether what was saved for sampling stays as it was when training goes on.
+        frozen: whether weights saved for sampling stay fixed while training continues.
     """
 
     reduction: str
@@ -41,8 +41,8 @@ class Found:
     frozen: bool
 
 
-def probe(training: Training, prompt: Sequence[int], token: int) -> Found:
-    """Tries a server on one token after a prompt. The weights are of no use afterwards.
+def probe(training: Training, prompt: Sequence[int], token: int) -> ProbeResult:
+    """Tests a server on one token after a prompt. The weights are useless afterwards.
 
     Raises:
         ConfigError: it reduces its losses in no known way, or steps have no effect.
@@ -53,7 +53,7 @@ def probe(training: Training, prompt: Sequence[int], token: int) -> Found:
     rate = FIRST_RATE
 
     def shift(parts: Sequence[SampledSequence], rate: float, clip: float = 0.0) -> float:
-        """By how much a step moves the token, per learning rate."""
+        """How much a step moves the token, per unit of learning rate."""
         before = training.logprobs(parts)
         training.gradient(parts, before)
         training.step(rate * EPSILON, beta1=0.0, beta2=0.999, eps=EPSILON, weight_decay=0.0, grad_clip_norm=clip)
@@ -65,14 +65,14 @@ def probe(training: Training, prompt: Sequence[int], token: int) -> Found:
             break
         rate *= 4.0 if abs(alone * rate) < SHIFTS[0] else 0.1
     else:
-        raise ConfigError(f"{service.url}: steps on one token do not make it likelier (last: {alone:.3g} nats)")
+        raise ConfigError(f"{service.url}: steps on one token do not make it more likely (last: {alone:.3g} nats)")
     silent = SampledSequence(long.tokens, long.targets, long.cols, long.old, np.zeros(1), long.members)
     longer, beside, again = shift([long], rate), shift([short, silent], rate), shift([short], rate)
-    try:  # the gradient itself changes on the way, so each is compared with what it is about then
+    try:  # the gradient itself changes over time, so each is compared with its current value
         middle = np.sqrt(abs(alone * again))
         reduction = recognise(middle, longer, beside, (len(short), len(long)))
     except ValueError as error:
-        raise ConfigError(f"{service.url} reduces its losses in a way that Legos does not know: {error}") from None
+        raise ConfigError(f"{service.url} reduces its losses in an unknown way: {error}") from None
     path = training.save_for_sampling("probe")
     kept = training.sampler(path)
     first = _last(service, kept, short)
@@ -80,7 +80,7 @@ def probe(training: Training, prompt: Sequence[int], token: int) -> Found:
     shift([short], rate)
     frozen = abs(_last(service, kept, short) - first) < 0.1 * abs(again) * rate
     service.discard(path)
-    return Found(reduction, clips, frozen)
+    return ProbeResult(reduction, clips, frozen)
 
 
 def _item(prompt: Sequence[int], token: int, rest: Sequence[int]) -> SampledSequence:

@@ -1,7 +1,7 @@
-"""What a server divides the loss of a call by, and how advantages make up for it.
+"""How a server normalises the loss of a call, and how to scale advantages to undo it.
 
-Names do not tell: the hosted service sums over tokens, SkyRL's JAX backend averages over each sequence and then over
-sequences. Legos says how a batch is aggregated (`loss.aggregation`), so whatever a server does is undone.
+Names do not reveal it: the hosted service sums over tokens, SkyRL's JAX backend averages over each sequence and then
+over sequences. `loss.aggregation` decides how Legos aggregates a batch, so the server's normalisation is undone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REDUCTIONS: dict[str, Callable[[Lengths], Lengths]] = {
     "mean over tokens": lambda n: np.full_like(n, n.sum()),
     "mean over sequences of the mean": lambda n: n * len(n),
 }
-"""By name, what the loss of a sequence is divided by, from the lengths (B,) of all sequences of a call."""
+"""By name, the divisor of a sequence's loss, from the lengths (B,) of all sequences of a call."""
 TOLERANCE = 0.2
 
 
@@ -27,12 +27,12 @@ def recognise(alone: float, longer: float, beside: float, lengths: tuple[int, in
 
     Args:
         alone: the token in a sequence of the first length.
-        longer: the same token with tokens after it that teach nothing, up to the second length.
+        longer: the same token followed by tokens without advantage, up to the second length.
         beside: the first sequence in one call with the second, whose advantages are zero.
-        lengths: of the two sequences.
+        lengths: lengths of the two sequences.
 
     Raises:
-        ValueError: none does; the message has what was seen and what each would give.
+        ValueError: none does; the message has the measurements and what each reduction would give.
     """
     seen = np.array([longer, beside]) / alone
     short, long = (np.array([float(n)]) for n in lengths)
@@ -44,11 +44,11 @@ def recognise(alone: float, longer: float, beside: float, lengths: tuple[int, in
             return name
         told.append(f"{name}: {wanted[0]:.3f} and {wanted[1]:.3f}")
     raise ValueError(
-        f"with a longer sequence the gradient of a token is {seen[0]:.3f} of what it was, beside another "
+        f"with a longer sequence the gradient of a token is {seen[0]:.3f} of what it was, and next to another "
         f"{seen[1]:.3f}; known are {'; '.join(told)}"
     )
 
 
 def undone(name: str, lengths: Sequence[int]) -> Lengths:
-    """What the advantages of each sequence of a call are multiplied with, (B,)."""
+    """Factors of the advantages of each sequence of a call, (B,)."""
     return REDUCTIONS[name](np.asarray(lengths, dtype=np.float64))

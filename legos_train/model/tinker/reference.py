@@ -1,4 +1,4 @@
-"""What the base model thinks of the sampled tokens, remembered by sequence."""
+"""The base model's log-probabilities of the sampled tokens, cached by sequence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMIT = 64 << 20  # bytes
 
 
 class Reference:
-    """The base's log-probabilities; the least recently used go first."""
+    """The base's log-probabilities; the least recently used are evicted first."""
 
     def __init__(self, engine: TinkerEngine):
         self.engine = engine
@@ -23,7 +23,7 @@ class Reference:
         self._bytes = 0
 
     def logprobs(self, parts: Sequence[SampledSequence]) -> list[NDArray[np.float32]]:
-        """Of the sampled tokens of each sequence, (k,). Tokens that the context does not hold are asked for apart."""
+        """Those of the sampled tokens of each sequence, (k,). Tokens outside the sequence are queried alone."""
         asked = [sequence for part in parts for sequence in _readable(part)]
         keys = [np.array(sequence, dtype=np.int32).tobytes() for sequence in asked]
         missing = {key: sequence for key, sequence in zip(keys, asked, strict=True) if key not in self._known}
@@ -44,13 +44,13 @@ class Reference:
 
 
 def _off(part: SampledSequence) -> list[int]:
-    """Which of the sampled tokens are not what the sequence goes on with."""
+    """Which of the sampled tokens differ from the sequence's next token."""
     read = np.append(part.tokens[1:], part.targets[-1])
     return np.flatnonzero(read[part.cols] != part.targets[part.cols]).tolist()
 
 
 def _readable(part: SampledSequence) -> list[list[int]]:
-    """The sequences that together hold every sampled token after its context."""
+    """The sequences that together contain every sampled token after its context."""
     apart = [[*part.tokens[: part.cols[i] + 1].tolist(), int(part.targets[part.cols[i]])] for i in _off(part)]
     return [part.whole, *apart]
 

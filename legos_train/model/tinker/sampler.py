@@ -20,7 +20,7 @@ WAIT = 0.05  # seconds that a step waits for the first answer
 SEEDS = 1 << 31
 
 
-class Served(NamedTuple):
+class ServedWeights(NamedTuple):
     """A name that can be sampled from."""
 
     sampler: Any
@@ -29,7 +29,7 @@ class Served(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Requests that ask the same: their numbers, what they ask, who answers and with which version."""
+    """Equal requests: their numbers, the request, the sampler and its version."""
 
     numbers: list[int]
     request: Request
@@ -38,24 +38,24 @@ class Call(NamedTuple):
 
 
 class TinkerEngine:
-    """Samples at a service; see `players.Engines`. A name stands for the sampling client of saved weights.
+    """Samples at a service; see `players.Engines`. A name refers to the sampling client of saved weights.
 
-    Requests of one step with the same prompt, weights and sampling are one call with `num_samples`; so the draw of a
-    request depends on what was asked beside it.
+    Requests of one step with the same prompt, weights and sampling become one call with `num_samples`, so the draw of a
+    request depends on the others in it.
 
     Args:
         service: where the weights are.
-        in_flight: most samples asked for at a time; the rest waits here.
+        in_flight: maximum number of concurrent samples; the rest wait here.
 
     Attributes:
-        frozen: whether saved weights stay as they were while training goes on.
+        frozen: whether saved weights stay fixed while training continues.
     """
 
     def __init__(self, service: Service, in_flight: int):
         self.service, self.in_flight = service, in_flight
         self.frozen = True
         self._base: Any = None
-        self._served: dict[str, Served] = {}
+        self._served: dict[str, ServedWeights] = {}
         self._new: list[tuple[int, Request]] = []
         self._waiting: deque[Call] = deque()
         self._flying = self._count = 0
@@ -65,10 +65,10 @@ class TinkerEngine:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def submit(self, request: Request) -> int:
-        """Queues a request; its completion comes out of `step` under the number returned.
+        """Queues a request; `step` returns its completion under the returned number.
 
         Raises:
-            UnknownAdapter: the request names one that is not published here.
+            UnknownAdapter: the request names an adapter that is not published here.
         """
         self._sampler(request.adapter)
         self._count += 1
@@ -77,10 +77,10 @@ class TinkerEngine:
         return self._count
 
     def step(self) -> list[Completion]:
-        """Sends what is new, and gives what has arrived since; waits a moment for the first.
+        """Sends new requests and returns completions that have arrived; waits a moment for the first.
 
         Raises:
-            TrainingError: the service refused a request, or does not answer any more.
+            TrainingError: the service refused a request, or no longer answers.
         """
         self._group()
         while self._waiting and (not self._flying or self._flying + len(self._waiting[0].numbers) <= self.in_flight):
@@ -94,7 +94,7 @@ class TinkerEngine:
         return out
 
     def _group(self) -> None:
-        """Makes calls of the requests that are new."""
+        """Groups new requests into calls."""
         calls: dict[Any, Call] = {}
         for number, request in self._new:
             q = request.sampling
@@ -146,11 +146,11 @@ class TinkerEngine:
         return out
 
     def abort(self, request_id: int) -> None:
-        """Forgets a request; what is at the service already is computed to its end."""
+        """Drops a request; work already at the service still runs to its end."""
         self._wanted.discard(request_id)
 
     def settle(self) -> list[Completion]:
-        """Nothing to do: aborted requests give nothing."""
+        """Nothing to do: aborted requests return nothing."""
         return []
 
     # --- weights -----------------------------------------------------------------------------------------------------
@@ -158,15 +158,15 @@ class TinkerEngine:
     def publish(
         self, name: str, weights: Mapping[str, Any], *, scale: float, version: int = 0, mode: str = "pin"
     ) -> str:
-        """Samples requests of this name from saved weights from now on; returns their path."""
+        """Makes requests of this name sample from saved weights; returns their path."""
         assert isinstance(weights, RemoteWeights)
         path = weights.playable(live=name == actors.POLICY)
         sampler = self.service.wait("sample", lambda: self.service.client.create_sampling_client(model_path=path))
-        self._served[name] = Served(sampler, version, path)
+        self._served[name] = ServedWeights(sampler, version, path)
         return path
 
     def path_of(self, name: str) -> str | None:
-        """What a name stands for; None where it is not published."""
+        """The path behind a name; None if it is not published."""
         return self._served[name].path if name in self._served else None
 
     def unpublish(self, name: str) -> None:
@@ -179,10 +179,10 @@ class TinkerEngine:
         return list(self._served)
 
     def drop_caches(self) -> None:
-        """There are none here."""
+        """Does nothing: there are none."""
 
     def close(self) -> None:
-        """Forgets all names; the SDK ends its session with the process."""
+        """Drops all names; the SDK ends its session with the process."""
         self._served.clear()
 
     def _sampler(self, adapter: str | None) -> Any:
@@ -225,9 +225,9 @@ class TinkerEngine:
         return [values[len(prompt) - 1 :] for values, prompt in zip(scored, prompts, strict=True)]
 
     def next_logits(self, prompts: Sequence[Sequence[int]], adapter: str | None = None) -> NDArray[np.float32]:
-        """What shows that new weights are served: log-probabilities of the prompts' own tokens.
+        """A check that new weights are served: log-probabilities of the prompts' own tokens.
 
-        Where what was saved moves with the training the old name gives the new numbers, and only the path is new.
+        If saved weights move with the training, the old name gives the new numbers, and only the path is new.
         """
         own = [] if self.frozen or adapter is None else [np.array([crc32(self._served[adapter].path.encode())])]
         return np.concatenate([*self.sequence_logprobs(prompts, adapter), *own])

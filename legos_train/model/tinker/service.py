@@ -1,4 +1,4 @@
-"""The connection to a Tinker API: checked before the first step, with one error message for each failure."""
+"""The connection to a Tinker API: checked before the first step, with a clear error for each failure."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from legos_train.errors import ConfigError, TrainingError
 
 HOSTED = "https://tinker.thinkingmachines.dev/services/tinker-prod"
 SDK = ("0.25.0", "0.26")
-"""The versions of the SDK that were tried, from the first to below the second; later ones do not sample on SkyRL."""
-NO_KEY = "tml-none"  # servers of one's own ask for none, and the SDK insists on its prefix
-PATIENCE = 10.0  # seconds for an answer before the first step; later the SDK itself repeats for five minutes
+"""The tested versions of the SDK, from the first to below the second; later ones cannot sample on SkyRL."""
+NO_KEY = "tml-none"  # self-hosted servers need none, but the SDK insists on its prefix
+PATIENCE = 10.0  # seconds for an answer before the first step; later the SDK itself retries for five minutes
 MOST_BYTES = 4 << 30
 T = TypeVar("T")
 
 
 class Service:
-    """A Tinker API that has answered, and serves the base model.
+    """A Tinker API that responded and serves the base model.
 
     Args:
         settings: the section `[tinker]`.
-        base: what the server calls the base model.
+        base: the server's name for the base model.
 
     Attributes:
         sdk: the module `tinker`.
         client: its `ServiceClient`.
 
     Raises:
-        ConfigError: no SDK, or of a wrong version; no key, or a wrong one; nobody there; no such base model.
+        ConfigError: no SDK or a wrong version; no key or a wrong one; the server is unreachable or lacks the base.
     """
 
     def __init__(self, settings: sections.TinkerSettings, base: str):
@@ -46,7 +46,7 @@ class Service:
         self.key = os.environ.get(settings.api_key_env) or None
         if self.key is None and self.url == HOSTED:
             raise ConfigError(
-                f"the hosted Tinker service needs a key: set {settings.api_key_env}, or name a server of your own with "
+                f"the hosted Tinker service needs a key: set {settings.api_key_env}, or give your own server with "
                 "--tinker.url http://HOST:PORT"
             )
         served = self.models()
@@ -58,30 +58,30 @@ class Service:
         try:
             self.client = self.sdk.ServiceClient(base_url=self.url, api_key=self.key or NO_KEY)
         except Exception as error:
-            raise ConfigError(f"cannot begin a session at {self.url}: {reason(error)}") from error
+            raise ConfigError(f"cannot start a session at {self.url}: {reason(error)}") from error
 
     def models(self) -> list[str]:
-        """The base models that are served."""
+        """The base models available."""
         text = self._get("/api/v1/get_server_capabilities", PATIENCE)
         try:
             return [str(model["model_name"]) for model in json.loads(text)["supported_models"]]
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
-                f"{self.url} does not say which models it serves ({reason(error)}). Is it a Tinker API?"
+                f"{self.url} does not report which models it serves ({reason(error)}). Is it a Tinker API?"
             ) from None
 
     def begin(self, what: str, future: Any) -> Any:
-        """The answer to a request before the first step. Raises ConfigError when there is none."""
+        """The answer to a request before the first step. Raises ConfigError if it fails."""
         try:
             return future() if callable(future) else future.result()
         except Exception as error:
             raise ConfigError(f"{self.url} cannot {what}: {reason(error)}") from error
 
     def wait(self, what: str, future: Any) -> Any:
-        """The answer to a request in the course of a run.
+        """The answer to a request during a run.
 
         Raises:
-            TrainingError: there is none, after all repeats.
+            TrainingError: it failed after all retries.
         """
         try:
             return future() if callable(future) else future.result()
@@ -97,7 +97,7 @@ class Service:
             path: `tinker://MODEL/sampler_weights/NAME`.
 
         Raises:
-            TrainingError: the server does not give it.
+            TrainingError: the server does not provide it.
         """
         model, _, name = path.removeprefix("tinker://").partition("/")
         failures = []
@@ -106,15 +106,15 @@ class Service:
                 return self._get(f"/api/v1/training_runs/{model}/checkpoints/{own}/archive", 300.0)
             except ConfigError as error:
                 failures.append(str(error))
-        raise TrainingError(f"no copy of {path} to measure with: {failures[0]}; --tinker.no-mirror does without")
+        raise TrainingError(f"no copy of {path} for evaluation: {failures[0]}; --tinker.no-mirror works without one")
 
     def discard(self, path: str) -> None:
-        """Deletes what was saved; where that is not possible it stays."""
+        """Deletes what was saved, if possible."""
         with suppress(Exception):
             self.client.create_rest_client().delete_checkpoint_from_tinker_path(path).result(timeout=PATIENCE)
 
     def unload(self, trainer: Any) -> None:
-        """Unloads a training client's model; where the server cannot, it does so when the session ends."""
+        """Unloads a training client's model; if the server cannot, that happens when the session ends."""
         with suppress(Exception):
             holder, types = trainer.holder, self.sdk.types
 
@@ -171,7 +171,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 
 def _fetch(url: str, key: str | None, seconds: float) -> bytes:
-    """The body of a page. A redirect to another host, such as a store of files, is followed without the key."""
+    """The body of a page. A redirect to another host, such as file storage, is followed without the key."""
     opener = urllib.request.build_opener(_Stay)
     for _ in range(5):
         request = urllib.request.Request(url, headers={"X-API-Key": key} if key else {})  # noqa: S310 - the user's
@@ -191,6 +191,6 @@ def _fetch(url: str, key: str | None, seconds: float) -> bytes:
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong, in a line."""
+    """The error, in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:400]}" if text else type(error).__name__

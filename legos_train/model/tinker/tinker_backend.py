@@ -20,7 +20,7 @@ from legos_train.errors import ConfigError, TrainingError
 from legos_train.loss import LossSettings, batch_loss, metrics
 from legos_train.model.backend import BackendState, Capabilities, Snapshot
 from legos_train.model.tinker.data import SampledSequence, items, spread
-from legos_train.model.tinker.probe import Found, probe
+from legos_train.model.tinker.probe import ProbeResult, probe
 from legos_train.model.tinker.reduction import undone
 from legos_train.model.tinker.reference import Reference
 from legos_train.model.tinker.sampler import TinkerEngine
@@ -31,7 +31,7 @@ from legos_train.rollout import WeightReceiver
 
 LOSSES = ("ppo", "importance_sampling", "cispo")
 GRAD_NORM = ("grad_norm", "skyrl.ai/grad_norm", "grad_norm:mean")
-"""What servers call the gradient's norm in the answer to a step."""
+"""Names of the gradient's norm in a server's answer to a step."""
 
 
 class TinkerBackend:
@@ -39,14 +39,14 @@ class TinkerBackend:
 
     Args:
         service: where the weights are.
-        config: the run.
-        engine: samples there; the base's log-probabilities come from it.
-        run: the run's id, which the names of what is saved begin with.
-        vocabulary: how many tokens the model knows.
-        prompt: at least eight tokens of the model, to try the service with.
+        config: settings of the run.
+        engine: samples there, and provides the base's log-probabilities.
+        run: the run's id, a prefix of all saved names.
+        vocabulary: the size of the vocabulary.
+        prompt: at least eight tokens of the model, to test the service with.
 
     Raises:
-        ConfigError: the service refuses the base, the rank or the loss, or is one that cannot be trained on.
+        ConfigError: the service refuses the base, the rank or the loss, or cannot be trained on.
     """
 
     capabilities = Capabilities(
@@ -69,7 +69,7 @@ class TinkerBackend:
         self.found = self._probe(prompt)
         engine.frozen = self.found.frozen
         self.notes = (
-            [] if self.found.clips else [f"{service.url} does not clip gradients: optim.grad_clip does nothing"]
+            [] if self.found.clips else [f"{service.url} does not clip gradients: optim.grad_clip has no effect"]
         )
         self.reference = Reference(engine)
         self.training = Training(service, config)
@@ -81,7 +81,7 @@ class TinkerBackend:
         self._kept: set[str] = set()
         self._states: deque[str] = deque()
 
-    def _probe(self, prompt: Sequence[int]) -> Found:
+    def _probe(self, prompt: Sequence[int]) -> ProbeResult:
         training = Training(self.service, self.config)
         try:
             found = probe(training, prompt[:7], int(prompt[7]))
@@ -89,12 +89,12 @@ class TinkerBackend:
             training.close()
         if not found.frozen and not self.mirrored:
             raise ConfigError(
-                f"{self.service.url} changes what was saved for sampling as training continues (tried here), so "
-                "older weights are measured from a copy: give --tinker.mirror, and the base as --model"
+                f"{self.service.url} changes weights saved for sampling as training continues (tested), so "
+                "older weights are evaluated from a copy: give --tinker.mirror, and the base as --model"
             )
         if not found.frozen and self.config.asynchronous.enabled:
             raise ConfigError(
-                f"{self.service.url} changes what was saved for sampling as training continues (tried here), so "
+                f"{self.service.url} changes weights saved for sampling as training continues (tested), so "
                 "samples taken meanwhile would carry the wrong version: asynchronous.enabled must be off"
             )
         return found
@@ -109,10 +109,10 @@ class TinkerBackend:
         return batch.with_start(spread(self.training.logprobs(parts), parts, len(batch)))
 
     def forward_backward(self, batch: Batch, settings: LossSettings, version: int) -> dict[str, Any]:
-        """See `TrainerBackend`. The norm of the gradient is known after the step, where the service says it.
+        """See `TrainerBackend`. The norm of the gradient is known after the step, if the service reports it.
 
         Raises:
-            TrainingError: the service's numbers are not finite: what it has added up goes into its next step.
+            TrainingError: the service's numbers are not finite: its accumulated gradient would go into its next step.
         """
         batch = self.prepare(batch, settings)
         old, advantages, kl = self._advantages(batch, settings)
@@ -142,7 +142,7 @@ class TinkerBackend:
         return self._seen
 
     def _advantages(self, batch: Batch, settings: LossSettings) -> tuple[NDArray, NDArray, NDArray]:
-        """What ratios are measured from, the advantages with corrections and the KL in them, and its k3, each (M,)."""
+        """The denominators of ratios, the advantages including corrections and KL, and its k3, each (M,)."""
         start = batch.old_logprobs if batch.start_logprobs is None else batch.start_logprobs
         gap = batch_loss.start_gap(start, batch, settings)
         advantages = batch.advantages * batch_loss.correction(gap, batch, settings)
@@ -174,7 +174,7 @@ class TinkerBackend:
                 self._seen["grad_norm"] = said[name]
 
     def anchor(self, reference: Snapshot | None) -> None:
-        """See `TrainerBackend`; the base only."""
+        """See `TrainerBackend`; only the base."""
         if reference is not None:
             self._cannot("loss.magnet_every")
 
@@ -184,7 +184,7 @@ class TinkerBackend:
     # --- references --------------------------------------------------------------------------------------------------
 
     def snapshot(self, version: int) -> Snapshot:
-        """See `TrainerBackend`. Weights are saved when they are first referred to."""
+        """See `TrainerBackend`. Weights are saved when first referenced."""
         if self._now is None:
             self._sweep()
             self._saved += 1
@@ -197,7 +197,7 @@ class TinkerBackend:
         return self.snapshot(version)
 
     def distance(self, before: Snapshot) -> float:
-        """See `TrainerBackend`; not a number where the weights have moved and are not here."""
+        """See `TrainerBackend`; NaN if the weights have moved and are not local."""
         weights: RemoteWeights = before.content
         if weights is self._now:
             return 0.0
@@ -208,7 +208,7 @@ class TinkerBackend:
 
     def load(self, snapshot: Snapshot) -> None:
         """See `TrainerBackend`."""
-        self._cannot("going back to other weights (monitor.action = 'rollback')")
+        self._cannot("restoring other weights (monitor.action = 'rollback')")
 
     def publish(self, target: WeightReceiver, name: str, snapshot: Snapshot) -> None:
         """See `TrainerBackend`."""
@@ -229,10 +229,10 @@ class TinkerBackend:
         return weights
 
     def _freeze(self, weights: RemoteWeights) -> str:
-        """A copy in a model of its own, where a service goes on training what it has saved."""
+        """A copy in a separate model, for services that keep training saved weights."""
         if weights.state is None:
             if weights is not self._now:
-                raise TrainingError("weights can be set aside only before the next step is taken")
+                raise TrainingError("weights can be copied only before the next step")
             self._saved += 1
             weights.state = self.training.save_state(f"{self.run}-copy-{self._saved}")
         copy = Training(self.service, self.config, weights.state, self.service.wait)
@@ -240,7 +240,7 @@ class TinkerBackend:
         return copy.save_for_sampling("copy")
 
     def _sweep(self) -> None:
-        """Deletes what nothing refers to any more, unless a checkpoint may."""
+        """Deletes what is no longer referenced, unless a checkpoint may need it."""
         while self._garbage:
             gone = self._garbage.popleft()
             if isinstance(gone, Training):
@@ -259,7 +259,7 @@ class TinkerBackend:
         self._cannot("league.pool_from")
 
     def write(self, snapshot: Snapshot, folder: Path, facts: Mapping[str, Any]) -> None:
-        """See `TrainerBackend`. The matrices are fetched for it; where they cannot be, only the path is written."""
+        """See `TrainerBackend`. The matrices are fetched for it; if that fails, only the path is written."""
         weights: RemoteWeights = snapshot.content
         try:
             matrices = weights.matrices
@@ -267,7 +267,7 @@ class TinkerBackend:
             if self.mirrored:
                 raise
             matrices = {}
-            self._kept.add(weights.path)  # nothing else holds these weights
+            self._kept.add(weights.path)  # nothing else references these weights
         config = {
             "fine_tune_type": "lora",
             "num_layers": -1,
@@ -282,7 +282,7 @@ class TinkerBackend:
         save_adapter(folder, matrices, config)
 
     def save_state(self) -> BackendState:
-        """See `TrainerBackend`. Of its states the service keeps as many as there are checkpoints, and one more."""
+        """See `TrainerBackend`. The service keeps one state per checkpoint, and one more."""
         tensors = {"adapter": self.snapshot(0).content.matrices} if self.mirrored else {}
         self._saved += 1
         state = self.training.save_state(f"{self.run}-state-{self._saved}")
@@ -318,7 +318,7 @@ class TinkerBackend:
 
 
 def check(config: TrainConfig) -> None:
-    """Refuses, in one message, settings that no Tinker API has an equivalent of.
+    """Rejects, in one message, settings without an equivalent in the Tinker API.
 
     Raises:
         ConfigError: names each, and what to write instead.
@@ -331,7 +331,7 @@ def check(config: TrainConfig) -> None:
         is not None,
     }
     if found := [what for what, is_so in wrong.items() if is_so]:
-        raise ConfigError(f"the Tinker API cannot do it: {'; '.join(found)}")
+        raise ConfigError(f"the Tinker API cannot run these settings: {'; '.join(found)}")
 
 
 def _loss(gap: NDArray, new: NDArray, advantages: NDArray, settings: LossSettings) -> NDArray:
@@ -345,7 +345,7 @@ def _loss(gap: NDArray, new: NDArray, advantages: NDArray, settings: LossSetting
 
 
 def _filled(parts: list[SampledSequence], multiple: int) -> list[SampledSequence]:
-    """The sequences with copies of the first that teach nothing, up to a multiple."""
+    """The sequences padded to a multiple with copies of the first that have no advantage."""
     first = parts[0]
     silent = SampledSequence(
         first.tokens, first.targets, first.cols, first.old, np.zeros(len(first.cols)), first.members

@@ -1,4 +1,4 @@
-"""One training client: gradients, steps, states. It puts tokens and numbers into the SDK's types, and back."""
+"""One training client: gradients, steps, states. It converts tokens and numbers to the SDK's types and back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from legos_train.config import TrainConfig
 from legos_train.model.tinker.data import SampledSequence
 from legos_train.model.tinker.service import Service
 
-Asked = Callable[[str, Any], Any]
+ServiceCall = Callable[[str, Any], Any]
 
 
 class Training:
@@ -21,11 +21,11 @@ class Training:
     Args:
         service: where they are.
         config: rank, seed and loss.
-        state: what was saved with `save_state`; None: new weights.
+        state: path from `save_state`; None: new weights.
         ask: `Service.begin` before the first step, `Service.wait` later.
     """
 
-    def __init__(self, service: Service, config: TrainConfig, state: str | None = None, ask: Asked | None = None):
+    def __init__(self, service: Service, config: TrainConfig, state: str | None = None, ask: ServiceCall | None = None):
         self.service, self.config = service, config
         self.ask = ask or service.begin
         if state is None:
@@ -44,12 +44,12 @@ class Training:
     def gradient(
         self, parts: Sequence[SampledSequence], old: Sequence[NDArray], scale: NDArray | None = None
     ) -> list[NDArray[np.float32]]:
-        """Adds the gradient of some sequences to what the next step takes.
+        """Accumulates the gradient of some sequences for the next step.
 
         Args:
             parts: the sequences.
-            old: (k,) of each, what ratios are measured from.
-            scale: (B,) what the advantages are multiplied with.
+            old: (k,) of each, denominators of the ratios.
+            scale: (B,) factors of the advantages.
 
         Returns:
             The log-probabilities (k,) of the sampled tokens of each.
@@ -72,13 +72,13 @@ class Training:
         return _chosen(said, parts)
 
     def step(self, learning_rate: float, **adam: float) -> dict[str, float]:
-        """A step of AdamW; returns what the server says of it."""
+        """A step of AdamW; returns the server's metrics."""
         parameters = self.service.sdk.types.AdamParams(learning_rate=learning_rate, **adam)
         said = self.ask("take an optimiser step", lambda: self.client.optim_step(parameters).result())
         return dict(getattr(said, "metrics", None) or {})
 
     def save_for_sampling(self, name: str) -> str:
-        """Saves the weights as they are; returns their path."""
+        """Saves the current weights; returns their path."""
         path = self.ask("save weights", lambda: self.client.save_weights_for_sampler(name).result()).path
         model, _, last = path.removeprefix("tinker://").partition("/")
         return path if "/" in last else f"tinker://{model}/sampler_weights/{last}"  # SkyRL 0.4 leaves the kind out
@@ -93,7 +93,7 @@ class Training:
         return self.ask("sample", lambda: self.service.client.create_sampling_client(model_path=path))
 
     def close(self) -> None:
-        """Gives its place at the service back."""
+        """Releases its slot at the service."""
         self.service.unload(self.client)
 
     def _datum(self, part: SampledSequence, old: NDArray, advantages: NDArray) -> Any:

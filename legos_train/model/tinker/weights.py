@@ -1,4 +1,4 @@
-"""Weights at a service: a path to sample from, and their matrices here once somebody asks for these."""
+"""Weights at a service: a path to sample from, and their matrices, fetched on demand."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _MATRIX = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_(A|B)(?:\.default)?\.w
 
 
 class RemoteWeights(Mapping[str, mx.array]):
-    """LoRA weights by mlx-lm's names, which are fetched when they are looked at.
+    """LoRA weights by mlx-lm's names, fetched on access.
 
     Args:
-        path: where they can be sampled from, while training goes on only if the service freezes what it saves.
+        path: where to sample from; valid while training continues only if the service freezes what it saves.
         fetch: path -> the tar file.
-        scale: LoRA scale that they are given for.
-        freeze: makes a copy that stays as it is, and returns its path; None: `path` stays.
-        state: where weights and optimiser are kept for such a copy.
+        scale: the LoRA scale of the returned weights.
+        freeze: creates a fixed copy and returns its path; None: `path` stays fixed.
+        state: where weights and optimiser are saved for such a copy.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RemoteWeights(Mapping[str, mx.array]):
         """The path to sample from.
 
         Args:
-            live: until the next step only.
+            live: needed only until the next step.
         """
         if live or self._freeze is None:
             return self.path
@@ -105,8 +105,8 @@ def from_peft(archive: bytes, scale: float) -> Weights:
         match = _MATRIX.fullmatch(name)
         if match is None or matrix.ndim != 2:
             raise TrainingError(
-                f"the service trains {name} {tuple(matrix.shape)}, which is no LoRA matrix of a linear layer; "
-                "--tinker.no-mirror does without a copy here"
+                f"the service trains {name} {tuple(matrix.shape)}, which is not a LoRA matrix of a linear layer; "
+                "--tinker.no-mirror works without a local copy"
             )
         weights[f"{match[1]}.lora_{match[2].lower()}"] = mx.contiguous(matrix.astype(mx.float32).T)
     return rescaled(weights, own / scale)

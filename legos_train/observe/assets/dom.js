@@ -1,4 +1,4 @@
-// Elements from plain values. Text goes in as text nodes only; the page's policy forbids HTML made from strings.
+// Builds elements from plain values. Text is only inserted as text nodes; the page's policy forbids HTML from strings.
 
 const byId = (id) => document.getElementById(id);
 
@@ -13,7 +13,7 @@ function el(tag, attributes = {}, ...children) {
   return node;
 }
 
-// Control characters and those that turn the direction of writing would hide or reorder what a model wrote.
+// Control characters and changes of writing direction could hide or reorder what a model wrote.
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]/gu;
 
 function visible(text) {

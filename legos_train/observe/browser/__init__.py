@@ -1,4 +1,4 @@
-"""All runs and evaluations below a folder in one page: list, filter, sort, compare, also while they go on.
+"""All runs and evaluations below a folder in one page: list, filter, sort, compare, even while they run.
 
 catalog.Catalog -> folder_page.write_folder_page -> FOLDER/browse.html
                 -> folder_server.serve_folder    (the same page, live, with the episodes of each run behind it)

@@ -1,4 +1,4 @@
-"""Which runs and evaluations lie below a folder, and what each has to show, as plain values."""
+"""Finds the runs and evaluations below a folder and what to show of each, as plain values."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from legos_train.observe.eval_numbers import LESS_IS_BETTER, is_worth, metric_na
 from legos_train.observe.viewer import LOG
 
 MOST, DEEPEST = 1000, 8
-"""How many runs and evaluations are shown, the newest; how many folders deep they are looked for."""
+"""Maximum number of runs and evaluations shown, newest first, and depth of the search in folders."""
 INSIDE = frozenset(("checkpoints", "adapter", "adapters", "average", "best", "last", "figures", "league", "wandb"))
-"""Folders of a run that hold no runs."""
+"""Folders inside a run that contain no runs."""
 ITSELF = "~"
-"""The name of the folder itself, where it is a run too."""
+"""The name of the folder itself, if it is also a run."""
 COUNTS = {
     "steps": "steps",
     "episodes": "episodes",
@@ -29,7 +29,7 @@ COUNTS = {
 }
 MORE_IS_BETTER = ("elo", "score", "mean", "accuracy", "success", "win")
 MORE_STARTS = ("pass@", "mean@", "wins_vs_", "no_loss")
-"""Numbers besides those that weights are judged by; of others, such as draws, neither more nor less is better."""
+"""More numbers with a better direction, besides the measures of weights; others, such as draws, have none."""
 
 
 def is_run(folder: Path) -> bool:
@@ -58,7 +58,7 @@ def found_below(folder: Path) -> Iterator[Path]:
 
 
 class Catalog:
-    """What a page over a folder shows. `read` looks again and keeps what has not changed.
+    """The contents of a folder's page. `read` refreshes it and keeps what has not changed.
 
     Attributes:
         folders: the runs and evaluations by name, their path below the folder.
@@ -72,7 +72,7 @@ class Catalog:
 
     def read(self) -> Json:
         """`lines`, one for a run and one for each row of an evaluation; `columns`, the numbers that some of them have;
-        `left_out`, how many older runs and evaluations are not shown.
+        `left_out`, the number of older runs and evaluations not shown.
 
         Raises:
             OSError: the folder cannot be read.
@@ -115,8 +115,8 @@ class Catalog:
 
 
 def _columns(lines: Sequence[Mapping[str, Any]]) -> list[Json]:
-    """Every number: its key, its name, and 1 or -1 for whether more of it is better, 0 where neither; those that most
-    lines have first, and counts last.
+    """All numbers: key, name, and 1 or -1 for whether higher or lower is better, 0 if neither; the most common ones
+    first, and counts last.
     """
     many: dict[str, int] = {}
     for line in lines:
@@ -134,7 +134,7 @@ def _better(key: str) -> int:
 
 
 def _keep_varying(runs: Sequence[Json]) -> None:
-    """Leaves the settings out that all runs share."""
+    """Drops the settings that all runs share."""
     keys = {key for run in runs for key in run["settings"]}
     same = {key for key in keys if len({run["settings"].get(key) for run in runs}) == 1}
     for run in runs:

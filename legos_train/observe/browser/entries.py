@@ -1,4 +1,4 @@
-"""A line of the list for a run, and one for each row of an evaluation."""
+"""The list's line for a run, and for each row of an evaluation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from legos_train.observe.verdict import measures
 
 Json = dict[str, Any]
 POINTS = 64
-"""Of a curve; one with twice as many loses every other."""
+"""Points of a curve; one with twice as many drops every other."""
 SHARES = ("win", "draw", "loss", "invalid", "opponent_invalid", "truncated", "unscored")
 
 
@@ -32,7 +32,7 @@ class RunEntry:
         self._curves: dict[str, list[float]] = {}
 
     def line(self) -> Json:
-        """What the list shows; files that cannot be read count as none, and `note` says so."""
+        """The run's line; unreadable files count as missing, and `note` reports them."""
         notes: list[str] = []
         settings = _toml(self.path / "config.toml", notes)
         start = _json(self.path / "start.json", notes)
@@ -66,7 +66,7 @@ class RunEntry:
         file = self.path / "metrics.jsonl"
         if not file.is_file():
             return self._restart()
-        if file.stat().st_size < self._offset:  # cut back by a resume
+        if file.stat().st_size < self._offset:  # truncated by a resume
             self._restart()
         with file.open("rb") as rows:
             rows.seek(self._offset)
@@ -98,8 +98,8 @@ class RunEntry:
 
 
 def evaluation_lines(path: Path) -> list[Json]:
-    """One line for each policy, opponent and env of an evaluation, one for each policy of a tournament, one for what
-    `legos exploit` found.
+    """One line for each policy, opponent and env of an evaluation, for each policy of a tournament, and for the result
+    of `legos exploit`.
     """
     notes: list[str] = []
     data = _json(path / "results.json", notes)
@@ -131,7 +131,7 @@ def evaluation_lines(path: Path) -> list[Json]:
 
 def _of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     shares = {name: row.get(name) for name in SHARES if row.get(name) or name in ("win", "loss")}
-    if row.get("competitive") is False:  # nothing is won, drawn or lost there
+    if row.get("competitive") is False:  # nothing is won, drawn or lost here
         shares = {"success": row.get("win")} | {k: v for k, v in shares.items() if k not in ("win", "draw", "loss")}
     found = [table for name in ("accuracy", "exact") if isinstance(table := row.get(name), Mapping)]
     tables = {k: v for table in found for k, v in table.items() if k not in ("problems", "samples")}
@@ -145,7 +145,7 @@ def _line(
     pair = ends if isinstance(ends, list) and len(ends) == 2 and all(map(is_number, ends)) else [0, 0]
     has_ends = pair[0] < pair[1] and is_number(
         numbers.get(mean)
-    )  # equal from one seed, or equal results: it says nothing
+    )  # equal from one seed, or equal results: not informative
     return {
         "kind": kind,
         "env": env,

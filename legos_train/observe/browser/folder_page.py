@@ -1,4 +1,4 @@
-"""The page over a folder, as a file that can be passed on."""
+"""The page of a folder as a single, shareable file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder_page(found: Json, live: Json | None = None) -> str:
 
     Args:
         found: what `Catalog.read` returns.
-        live: `generation` of what was found and seconds `every` to ask again, on a server.
+        live: on a server, the `generation` of the data and the polling interval `every` in seconds.
     """
     return self_contained(
         ASSETS / "folder.html",

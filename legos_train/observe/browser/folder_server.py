@@ -1,4 +1,4 @@
-"""The page over a folder while its runs go on, with their episodes, reports and comparisons behind it."""
+"""The live page of a folder of runs, with their episodes, reports and comparisons."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from legos_train.observe.self_contained import as_json
 from legos_train.observe.viewer.watch import Feed
 
 OPEN = 4
-"""Logs of episodes that are kept in memory, those asked for last."""
+"""Number of most recently used episode logs kept in memory."""
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-"""What a report may do here: look as it does. The file may come from somebody else."""
+"""A report may only be styled here: the file may come from somebody else."""
 
 
 class FolderSite:
-    """Answers for a folder: `/` and `/rows` (what changed), `/run/NAME/` (its episodes), `/run/NAME/report`, and
+    """Serves a folder: `/` and `/rows` (changes), `/run/NAME/` (its episodes), `/run/NAME/report`, and
     `/compare?run=NAME&run=NAME`. Names are those of the catalog; no other path is ever opened.
     """
 
@@ -53,7 +53,7 @@ class FolderSite:
 
     def _look(self) -> tuple[int, Json]:
         with self._lock:
-            if time.monotonic() - self._read_at > self.every / 2:  # several open pages do not make it look more often
+            if time.monotonic() - self._read_at > self.every / 2:  # several open pages do not cause more reads
                 found = self.catalog.read()
                 self._generation += found != self._found
                 self._found, self._read_at = found, time.monotonic()
@@ -89,13 +89,13 @@ class FolderSite:
 
 
 def serve_folder(folder: Path, port: int = 0, newest: int | None = 5000, *, every: float = 2.0) -> LocalServer:
-    """A server of the page over a folder, bound to 127.0.0.1.
+    """A server for the page of a folder, bound to 127.0.0.1.
 
     Args:
-        folder: what runs and evaluations are looked for in.
-        port: 0 for a free one; `server_port` tells which.
-        newest: of each run's episodes at most so many of the last; None for all.
-        every: seconds between two questions of an open page.
+        folder: where to look for runs and evaluations.
+        port: 0 for a free one, which `server_port` gives.
+        newest: maximum number of newest episodes of each run; None for all.
+        every: polling interval of an open page in seconds.
 
     Raises:
         OSError: the folder cannot be read, or the port is taken.

@@ -1,4 +1,4 @@
-"""What a run shows at its end: a table on the terminal, `report.html` with its figures, and runs compared.
+"""The output at the end of a run: a table on the terminal, `report.html` with figures, and comparisons.
 
 `report.html` is one file without scripts or links; its figures are also in `figures/*.svg`, as PNG with `--png`.
 """

@@ -1,4 +1,4 @@
-"""Settings side by side: what a run has changed, and where runs differ."""
+"""Compares settings: a run's changes from the defaults, and differences between runs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def changed(config: TrainConfig) -> list[list[str]]:
-    """Rows (setting, its value, the default) of everything that is not as it is by default."""
+    """Rows (setting, its value, the default) of everything that differs from the default."""
     return differing([flat(config.plain()), flat(TrainConfig().plain())])
 
 
 def differing(runs: Sequence[Mapping[str, str]]) -> list[list[str]]:
-    """Rows (setting, value in each run) where not all runs have the same; "none" where one does not have it."""
+    """Rows (setting, value in each run) that differ between runs; "none" if a run lacks it."""
     keys = list(dict.fromkeys(key for run in runs for key in run))
     rows = [[key, *(run.get(key, "none") for run in runs)] for key in keys]
     return [row for row in rows if len(set(row[1:])) > 1]

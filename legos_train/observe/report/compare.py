@@ -1,4 +1,4 @@
-"""Several runs in one page: their curves over each other, their numbers, the settings that differ."""
+"""Several runs in one page: overlaid curves, numbers, and the settings that differ."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def compare(dirs: Sequence[Path]) -> str:
     """A page that compares run directories, one file without scripts or links.
 
     Raises:
-        RunError: a directory holds no run; the message names it.
+        RunError: a directory is not a run; the message names it.
     """
     runs = [read_run(Path(path)) for path in dirs]
     labels = labels_of(dirs)
@@ -35,7 +35,7 @@ def compare(dirs: Sequence[Path]) -> str:
         ("Settings that differ", table(["setting", *labels], rows) or same),
         *body,
     ]
-    lead = ["Bands are 95 % intervals of running means; a run without a number has no line."]
+    lead = ["Bands are 95 % intervals of running means; a run without that number has no line."]
     return page(f"Runs compared: {', '.join(labels)}", lead, sections)
 
 
@@ -47,7 +47,7 @@ def write_comparison(dirs: Sequence[Path]) -> Path:
 
 
 def overlay(runs: Sequence[tuple[str, Sequence[Figure]]]) -> list[Figure]:
-    """One figure for each line that any run has, with a line per run; its colour is the run's in all figures."""
+    """One figure for each line that any run has, with a line per run; each run has the same colour in all figures."""
     entries_of: dict[tuple[str, str], list[tuple[int, str, Figure, Line]]] = {}
     for k, (label, drawn) in enumerate(runs):
         for figure in drawn:
@@ -60,14 +60,14 @@ def overlay(runs: Sequence[tuple[str, Sequence[Figure]]]) -> list[Figure]:
         alone = line_name in (first.title, "learner", "members", "publish")
         title = first.title if alone else f"{first.title}: {line_name}"
         lines = [Line(label, line.points, line.band, colour=k) for k, label, _, line in entries]
-        levels = first.levels if len({entry[2].levels for entry in entries}) == 1 else ()  # of the same game only
+        levels = first.levels if len({entry[2].levels for entry in entries}) == 1 else ()  # only for the same game
         stem, unit = f"{name}-{line_name}", first.unit
         out.append(Figure(stem, title, unit, lines, first.section, bounds=first.bounds, levels=levels))
     return out
 
 
 def labels_of(dirs: Sequence[Path]) -> list[str]:
-    """Names of directories, as short as tells them apart."""
+    """The shortest distinct names of directories."""
     parts = [Path(path).resolve().parts for path in dirs]
     for depth in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-depth:]) for part in parts]

@@ -1,4 +1,4 @@
-"""From the rows of metrics.jsonl to figures: what is drawn, with which units, and what its intervals are."""
+"""Turns rows of metrics.jsonl into figures, with units and intervals."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ ALARMS = {
     "zero_advantages": "zero_advantages",
     "kl": "kl",
 }
-"""Which figure an alarm of the collapse monitor is marked in."""
+"""The figure in which an alarm of the collapse monitor is marked."""
 
 SINGLE = (
-    ("invalid_rate", "Invalid games", "share of games with a last invalid move", "Health", (0.0, None)),
-    ("illegal_rate", "Illegal actions", "share of actions that were not among the legal ones", "Health", (0.0, None)),
+    ("invalid_rate", "Invalid games", "share of games ended by an invalid move", "Health", (0.0, None)),
+    ("illegal_rate", "Illegal actions", "share of actions that were not legal", "Health", (0.0, None)),
     ("unscored_rate", "Unscored episodes", "share of episodes", "Health", (0.0, 1.0)),
     ("live_share", "Tokens with a gradient", "share of tokens", "Health", (0.0, 1.0)),
     ("entropy", "Entropy", "nats per token", "Health", (0.0, None)),
@@ -81,8 +81,8 @@ def figures(
     Args:
         records: rows of metrics.jsonl.
         start: the measured numbers before the first step.
-        references: by measured number what others get, such as `{"nash_conv": {"uniform play": 0.92}}`.
-        unsampled: by measured number what the same schedule reaches without sampling, `last` and `average` as lists of
+        references: by measured number, the values of others, such as `{"nash_conv": {"uniform play": 0.92}}`.
+        unsampled: by measured number, what the same schedule reaches without sampling, `last` and `average` as lists of
             [step, value]; or `left_out`, why that is not known.
     """
     window = window_of(len(records))
@@ -100,7 +100,7 @@ def figures(
 
 
 def _lines(records: Sequence[Record], key: str, title: str, window: int) -> list[Line]:
-    """A number of the steps: of several learners that have it each by itself, else of all together."""
+    """A number over the steps: one line per learner if learners have it separately, else one for all."""
     names = dict.fromkeys(name for record in records for name in record.get("learners") or ())
     own = {name: points for name in names if (points := column(records, "learners", name, key))}
     if not own and (points := column(records, key)):
@@ -166,7 +166,7 @@ def _measured(
 
 
 def _evaluated(name: str, key: str, records: Sequence[Record], start: Mapping[str, float], colour: int) -> Line:
-    """A result of the evaluations over the steps, with its interval where it has one."""
+    """A result of the evaluations over the steps, with its interval if it has one."""
     rows = [(0.0, start), *((float(record["step"]), record.get("eval") or {}) for record in records)]
     points = [(step, float(row[key])) for step, row in rows if is_number(row.get(key))]
     ends = [(step, interval(row, key)) for step, row in rows if is_number(row.get(key))]
@@ -219,7 +219,7 @@ def _seconds(records: Sequence[Record], window: int) -> list[Figure]:
         out.append(Figure("seconds", "Where the time goes", "seconds per step", parts, "Speed", note, (0.0, None)))
     if swap := column(records, "seconds_publish"):
         line = _smooth("publish", [(x, y * 1000) for x, y in swap], window)
-        note = f"Giving the engines new weights and proving that they serve them. {_note(window, spread=True)}"
+        note = f"Sending new weights to the engines and checking that they serve them. {_note(window, spread=True)}"
         out.append(Figure("publish", "Weight swap", "milliseconds per publish", [line], "Speed", note, (0.0, None)))
     return out
 

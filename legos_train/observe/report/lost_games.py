@@ -1,4 +1,4 @@
-"""Sample games of a run, before and after: the first and the last step that rollouts.jsonl has."""
+"""Sample games of a run, before and after: from the first and the last step in rollouts.jsonl."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from legos_train.observe.viewer.compact import turn_order
 
 GAMES, CHARACTERS, TURNS = 3, 1200, 24
 CANDIDATES = 24
-"""Games of a step that are looked at for some that differ."""
+"""Number of a step's games searched for distinct ones."""
 DEAL = 160
-"""Characters of what a seat alone was told, at the head of a game."""
+"""Maximum characters of a seat's private observation at the top of a game."""
 Shared = Mapping[tuple[str, str], frozenset[str]]
 _STEP = re.compile(rb'\{"step": (\d+)[,}]')
 
 
 def sample_games(path: Path, most: int = GAMES) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The first `most` games of the first step and of the last; the second list is empty with one step only. A game
-    that repeats another one, deal and actions, is passed over.
+    """The first `most` games of the first step and of the last; the second list is empty if there is only one step. A
+    game that repeats an earlier one, in deal and actions, is skipped.
 
-    Reads the file once and keeps no more than that. A missing file has no games; a line that is not a row is left out.
+    Reads the file once and keeps only these. A missing file has no games; lines that are not rows are skipped.
     """
     first: list[bytes] = []
     last: list[bytes] = []
@@ -58,7 +58,7 @@ def _different(lines: Sequence[bytes], most: int) -> list[dict[str, Any]]:
 
 
 def shared_lines(games: Sequence[Mapping[str, Any]]) -> Shared:
-    """By env and agent the lines that it was told at first in all of the games: rules, not the deal."""
+    """By env and agent, the lines of its first observation that all games share: rules, not the deal."""
     told: dict[tuple[str, str], list[frozenset[str]]] = {}
     for game in games:
         for agent, lines in _first_told(game).items():
@@ -80,7 +80,7 @@ def _messages(turn: Mapping[str, Any]) -> str:
 
 
 def games_html(title: str, games: Sequence[Mapping[str, Any]], shared: Shared | None = None) -> str:
-    """A column of games; all text that a model wrote is escaped. What is not `shared` by all stands at their heads."""
+    """A column of games; all text that a model wrote is escaped. Each starts with the lines that are not `shared`."""
     step = f" (step {games[0]['step']})" if games else ""
     return f"<div><h3>{escape(title + step)}</h3>{''.join(_game(game, shared or {}) for game in games)}</div>"
 
@@ -103,7 +103,7 @@ def _game(line: Mapping[str, Any], shared: Shared) -> str:
         messages = _messages(turn)
         if number == 0:
             out.append(
-                f"<details><summary>what {escape(agent)} is told</summary><pre>{escape(_cut(messages))}</pre></details>"
+                f"<details><summary>what {escape(agent)} sees</summary><pre>{escape(_cut(messages))}</pre></details>"
             )
         player = line.get("players", {}).get(agent, "policy")
         who = escape(agent) + ("" if player == "policy" else f" <span class=soft>({escape(str(player))})</span>")

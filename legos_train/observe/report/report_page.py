@@ -58,7 +58,7 @@ def page(title: str, lead: Sequence[str], sections: Iterable[tuple[str, str]]) -
 
     Args:
         title: plain text.
-        lead: paragraphs below the title, plain text; the first is what the page says in short.
+        lead: paragraphs below the title, plain text; the first is a summary of the page.
         sections: (heading as plain text, body as HTML); empty bodies are left out.
     """
     kept = [(head, body) for head, body in sections if body]
@@ -94,7 +94,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: bool =
 
 
 def grid(figures: Sequence[Figure]) -> str:
-    """Line charts side by side, their notes below them."""
+    """Line charts side by side, with their notes below."""
     if not figures:
         return ""
     return f"<div class=grid>{''.join(picture(line_chart(f), f.note) for f in figures)}</div>"
@@ -106,7 +106,7 @@ def picture(svg: str, note: str = "", kind: str = "") -> str:
 
 
 def bar_table(head: Sequence[str], rows: Sequence[tuple[str, str, Sequence[float]]]) -> str:
-    """A table of shares between 0 and 1, each with a bar; a first cell that repeats is left empty."""
+    """A table of shares between 0 and 1, each with a bar; a repeated first cell is left empty."""
     out, before = [], None
     for first, second, shares in rows:
         cells = "".join(

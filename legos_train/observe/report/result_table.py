@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from legos_train.observe.result import Result
 
 PIPE_WIDTH = 120
-"""Columns of the table where no terminal says how wide it is."""
+"""Width of the table in columns without a terminal."""
 
 
 def summary_rows(result: Result) -> list[list[str]]:
-    """One row per number: name, before, last, average, best, with 95 % intervals; empty where it was not measured."""
+    """One row per number: name, before, last, average, best, with 95 % intervals; empty if not measured."""
     rows = []
     tables = (result.start, result.last, result.average, {k: v for k, v in result.best.items() if k != "step"})
     for key in results(*tables):
@@ -32,7 +32,7 @@ def summary_rows(result: Result) -> list[list[str]]:
 
 
 def print_table(result: Result, progress: Mode = "auto") -> None:
-    """The result of a run: before and after, the files, how to look at them.
+    """Prints the result of a run: before and after, the files, and how to view them.
 
     With `json` it is one line of JSON, otherwise a table.
     """
@@ -66,16 +66,16 @@ def _table(result: Result, best: str, people: TextIO) -> None:
 
 
 def _lines(result: Result, best: str, people: TextIO) -> None:
-    """What the table has, without its library: whoever has interrupted a run does not wait for that to load."""
+    """The table's contents without its library, so that interrupting a run does not wait for it to load."""
     for name, *cells in summary_rows(result):
         named = zip(("before", "last", "weight average", best), cells)
         print(f"{name}: " + ", ".join(f"{when} {cell}" for when, cell in named if cell), file=people)
 
 
 def as_dict(result: Result) -> dict[str, Any]:
-    """Where things are, how long it took, and the measured numbers."""
+    """Paths, duration and the measured numbers."""
     places = {"run_dir": str(result.run_dir)}
     for name, file in (("report", "report.html"), ("adapter", "adapter")):
-        if (result.run_dir / file).exists():  # an interrupted run has neither yet
+        if (result.run_dir / file).exists():  # an interrupted run has neither
             places[name] = str(result.run_dir / file)
     return {**places, **result.kept(), "seconds": round(result.seconds, 3)}

@@ -1,4 +1,4 @@
-"""Axes: where ticks go and how numbers are written; running means with their intervals."""
+"""Axes: tick positions and number formats; running means with their intervals."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def tick_names(ticks: Sequence[float]) -> list[str]:
-    """The numbers with as few digits as say them all exactly: two ticks never look alike."""
+    """The numbers with as few digits as represent all exactly, so that no two ticks look the same."""
     exact = [number(tick, 10) for tick in ticks]
     digits = next((d for d in range(3, 10) if [number(tick, d) for tick in ticks] == exact), 10)
     return [number(tick, digits) for tick in ticks]
 
 
 def window_of(count: int) -> int:
-    """How many steps a running mean goes over: a tenth of the run, at most 20."""
+    """The window of a running mean in steps: a tenth of the run, at most 20."""
     return max(1, min(20, count // 10))
 
 
@@ -60,10 +60,10 @@ def running_mean(
 
     Args:
         points: (x, y) in the order of x.
-        window: how many points a mean goes over.
+        window: number of points per mean.
         errors: per point the standard error of its value; the error of the mean of m points is then
-            sqrt(sum e^2) / m. Without them it is the spread of the points in the window over sqrt(m), so that a window
-            needs two points before it has an interval.
+            sqrt(sum e^2) / m. Without them it is the spread of the points in the window over sqrt(m), so a window needs
+            two points before it has an interval.
     """
     means: list[Point] = []
     bands: list[tuple[float, float, float]] = []
@@ -88,6 +88,6 @@ def _error(values: Sequence[float], mean: float, errors: Sequence[float | None] 
 
 
 def thinned(items: Sequence[T], most: int) -> list[T]:
-    """At most about `most` of the items, evenly, the last one among them."""
+    """About `most` items or fewer, evenly spaced, including the last one."""
     stride = -(-len(items) // most) if most else 1
     return [item for k, item in enumerate(items) if (len(items) - 1 - k) % max(stride, 1) == 0]

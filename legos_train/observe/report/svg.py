@@ -1,7 +1,7 @@
-"""Figures as SVG, written by hand: line charts with intervals and labels at the lines, and heat-maps.
+"""Figures as plain SVG: line charts with intervals and direct labels, and heat maps.
 
-Colours are those of Okabe and Ito (2008), which people with any colour vision can tell apart, darker on white and
-lighter on black; lines also differ in their dashes. No scripts: points say their value through `<title>`.
+Colours are those of Okabe and Ito (2008), distinguishable with any colour vision, darker on white and lighter on black;
+lines also differ in their dashes. No scripts: points show their value through `<title>`.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A line chart. `unit` says what the vertical axis counts, `marks` are (step, word) for vertical lines, `levels`
+    """A line chart. `unit` is the unit of the vertical axis, `marks` are (step, word) for vertical lines, `levels`
     (value, word) for horizontal ones.
 
-    `bounds`: what values can be, such as (0, 1) for shares: the axis shows that range, and no interval leaves it.
-    `note` stands below the figure on a page.
+    `bounds`: the range of possible values, such as (0, 1) for shares: intervals are clipped to it.
+    `note` is shown below the figure on a page.
     """
 
     name: str
@@ -79,7 +79,7 @@ def line_chart(figure: Figure) -> str:
     limits = [bound for bound in figure.bounds if bound is not None]
     low, high = min([*values, *limits]), max([*values, *limits])
     if low == high == figure.bounds[0]:
-        high = low + 1  # nothing can be below
+        high = low + 1  # values cannot be lower
     ys = nice_ticks(low, high)
     first, last = min(x for line in lines for x, _ in line.points), max(x for line in lines for x, _ in line.points)
     last = max(last, first + 1)
@@ -111,7 +111,7 @@ def line_chart(figure: Figure) -> str:
         _, y = place(first, value)
         parts.append(f'<line class="level" x1="{LEFT}" y1="{y:.1f}" x2="{right:.1f}" y2="{y:.1f}"/>')
         hint = f"{word}: {number(value)}"
-        below = value == max(values)  # at the upper edge there is no room above
+        below = value == max(values)  # no room above at the upper edge
         parts.append(_text(right - 4, y + (12 if below else -4), hint, "end level"))
     ends = []
     for k, line in enumerate(lines):
@@ -151,16 +151,16 @@ def heat_map(
     middle: float = 0.0,
     reach: float | None = None,
 ) -> str:
-    """A matrix as one `<svg>`: blue below `middle`, orange above, white at it; every cell says its number.
+    """A matrix as one `<svg>`: blue below `middle`, orange above, white at it; every cell shows its number.
 
     Args:
         title: heading of the figure.
-        unit: what the numbers are.
+        unit: unit of the numbers.
         rows: names of the rows.
         columns: names of the columns.
-        values: (rows, columns); None where nothing is known.
+        values: (rows, columns); None if unknown.
         middle: the value drawn white.
-        reach: how far from the middle the full colour is; by default the largest distance.
+        reach: distance from the middle with full colour; by default the largest distance.
     """
     distances = [abs(v - middle) for row in values for v in row if v is not None]
     reach = reach or max(distances, default=1.0) or 1.0
@@ -191,27 +191,27 @@ def heat_map(
 
 
 def standalone(svg: str) -> str:
-    """The same as a file of its own, with its style."""
+    """The same as a standalone file, with its style."""
     head, _, rest = svg.partition(">")
     return f'{head} xmlns="http://www.w3.org/2000/svg"><style>{escape(STYLE, quote=False)}</style>{rest}\n'
 
 
 def _within(line: Line, low: float | None, high: float | None) -> Line:
-    """The line with its interval cut off at what values can be."""
+    """The line with its interval clipped to the possible values."""
     least, most = -math.inf if low is None else low, math.inf if high is None else high
     band = [(x, max(a, least), min(b, most)) for x, a, b in line.band]
     return replace(line, band=band)
 
 
 def _diverging(at: float) -> str:
-    """From -1, blue, over 0, white, to 1, orange; light enough for dark text."""
+    """From blue at -1 through white at 0 to orange at 1; light enough for dark text."""
     at = max(-1.0, min(1.0, at))
     end = (230, 140, 60) if at > 0 else (90, 165, 220)
     return "#" + "".join(f"{round(250 + (c - 250) * abs(at)):02x}" for c in end)
 
 
 def _apart(ends: Sequence[tuple[float, str, str]]) -> list[tuple[float, str, str]]:
-    """Labels moved so that none covers another, in the order of their lines, none below the axis."""
+    """Labels moved apart so that none overlap, in the order of their lines and above the axis."""
     placed: list[tuple[float, str, str]] = []
     for y, name, colour in sorted(ends, key=lambda end: end[0]):
         placed.append((max(y, placed[-1][0] + LABEL_GAP) if placed else max(y, TOP), name, colour))

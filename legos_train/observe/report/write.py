@@ -1,4 +1,4 @@
-"""`report.html` and `figures/` of a run, from its directory; with the trainer at hand also what its policy does."""
+"""`report.html` and `figures/` of a run, from its directory and, at the end of training, the trainer's facts."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def write_report(
     Args:
         path: the run directory; sample games come from its rollouts.jsonl.
         config: settings of the run.
-        result: what the run measured.
+        result: the result of the run.
         records: rows of metrics.jsonl.
         facts: `strategy` (the policy in every situation), `references` (exact numbers of others), `unsampled` (what the
-            run's schedule reaches with exact values) and `league` (its payoffs), kept in `figures/data.json`; None:
-            they are read from there.
+            run's schedule reaches with exact values) and `league` (its payoffs), stored in `figures/data.json`; None:
+            read from there.
 
     Raises:
         OSError: a file cannot be written.
@@ -86,11 +86,11 @@ def write_report(
 
 
 def report_again(path: Path) -> Path:
-    """Writes the report of a run directory from its files, also while the run goes on; returns `report.html`.
+    """Writes the report of a run directory from its files, even while it is running; returns `report.html`.
 
     Raises:
-        RunError: the directory holds no run.
-        ConfigError: its config.toml is not one of this version.
+        RunError: the directory is not a run.
+        ConfigError: its config.toml is not valid in this version.
     """
     records, start, finished = read_run(path)
     config = TrainConfig.load(path / "config.toml")
@@ -112,12 +112,12 @@ def _lead(result: Result, records: Sequence[Mapping[str, Any]], best: str | None
         _published(result, best),
     ]
     if result.stopped == UNFINISHED:
-        return [*lead, f"This run has {UNFINISHED}: it is under way, or was stopped and can be resumed."]
+        return [*lead, f"This run has {UNFINISHED}: it is still running, or was stopped and can be resumed."]
     return lead + ([f"Stopped early: {result.stopped}"] if result.stopped else [])
 
 
 def _published(result: Result, best: str | None) -> str:
-    """Which weights are published and why these; where the best ones are, chosen by `best` (see `eval.best`)."""
+    """Which weights are published and why; where the best ones by `best` (see `eval.best`) are."""
     names = {"average": "the weight average", "last": "the last weights"}
     name, why = names.get(result.published), result.published_why
     if name is None:
@@ -128,7 +128,7 @@ def _published(result: Result, best: str | None) -> str:
         told += f" The best of all evaluations, after step {int(result.best['step'])}, is kept in best/"
         chosen = {n for n in result.best if best in (n, ".".join(n.rsplit("/", 1)))} or {next(iter(result.best))}
         played = any(f"{name}_low" in result.best for name in chosen)
-        told += ": it was chosen by a sampled number, which flatters it." if played else "."
+        told += ": it was chosen by a sampled number, which is biased in its favour." if played else "."
     return told
 
 

@@ -1,10 +1,10 @@
-"""Looking at episodes: the rollout log's lines, the self-contained page, its live server and the terminal replay.
+"""Viewing episodes: the lines of the rollout log, the single-file page, its live server and the terminal replay.
 
     rollouts.jsonl -> log.read_log -> compact.compact -> page.build -> DIR/view.html
                                                       -> watch.serve (the same page, asking for new lines)
                                    -> terminal.replay
 
-Nothing here needs a model library: whoever writes the log puts the tokens' texts into it (`lines.rollout_line`).
+No model library is needed: the log's writer stores the text of each token (`lines.rollout_line`).
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""What the page is given for an episode: a row for the list, and a body that is parsed when it is opened."""
+"""The page's data of an episode: a row for the list, and a body that is parsed when it is opened."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SAID_ELSEWHERE = ("role", "trainable", "player", "untrained", "learner")
 def compact(line: LogLine, run: int = 0) -> tuple[Json, Json]:
     """Row and body of an episode, JSON values.
 
-    The row has what the list shows and filters by; its `seats` say how each agent fared and `worst`, the turn to look
+    The row has what the list shows and filters by; its `seats` have each agent's result and `worst`, the turn to look
     at first. The body has everything else; its `seats` are in the same order. Messages that a turn repeats from the
-    turn before are left out (`kept` counts them), and so is what a seat's info repeats from the episode's; prompt
-    tokens are only counted.
+    previous one are dropped (`kept` counts them), as is what a seat's info repeats from the episode's; prompt tokens
+    are only counted.
     """
     data, episode = line.data, line.data["episode"]
     seats, bodies = [], []
@@ -40,7 +40,7 @@ def compact(line: LogLine, run: int = 0) -> tuple[Json, Json]:
         "tokens": sum(len(turn.get("tokens", ())) for body in bodies for turn in body["turns"]),
         "seats": seats,
     }
-    game = data.get("game")  # of an evaluation: who is measured, against whom
+    game = data.get("game")  # in an evaluation: who is measured, against whom
     if isinstance(game, dict) and isinstance(game.get("policy"), str):
         row["measured"] = [game["policy"], str(game.get("opponent", ""))]
     body = {
@@ -116,7 +116,7 @@ def worst_turn(turns: Sequence[Json]) -> Json | None:
     """Where to look first: the largest drop in exact value, else the most negative advantage, else the last turn.
 
     Returns:
-        `turn` (from 0), `by` ("exact", "advantage", "last" or, where the exact values of all turns are known and none
+        `turn` (from 0), `by` ("exact", "advantage", "last" or, if the exact values of all turns are known and none
         dropped, "luck") and `value`, the change in exact value or the advantage; None for a seat without turns.
     """
     drops = [
@@ -127,7 +127,7 @@ def worst_turn(turns: Sequence[Json]) -> Json | None:
     if drops and min(drops)[0] < -TOLERANCE:
         value, number = min(drops)
         return {"turn": number, "by": "exact", "value": value}
-    if turns and len(drops) == len(turns):  # what was lost was lost to cards, or to somebody who could not be beaten
+    if turns and len(drops) == len(turns):  # the loss was due to cards or an unbeatable opponent
         return {"turn": len(turns) - 1, "by": "luck", "value": None}
     advantages = [(t["advantage"], n) for n, t in enumerate(turns) if is_number(t.get("advantage"))]
     if advantages and min(advantages)[0] < 0:
@@ -137,7 +137,7 @@ def worst_turn(turns: Sequence[Json]) -> Json | None:
 
 
 def turn_order(trajectories: Sequence[Json], order: Any) -> list[list[int]]:
-    """[seat, turn] of every turn in the order of play; where the log is silent, all first turns, then all second."""
+    """[seat, turn] of every turn in the order of play; if the log lacks it, all first turns, then all second."""
     counts = [len(trajectory["turns"]) for trajectory in trajectories]
     index = {trajectory["agent"]: number for number, trajectory in enumerate(trajectories)}
     if isinstance(order, list) and all(isinstance(agent, str) and agent in index for agent in order):

@@ -1,4 +1,4 @@
-"""One line of `rollouts.jsonl`: an episode with what the trainer (or the evaluation) made of it."""
+"""One line of `rollouts.jsonl`: an episode with data from the trainer (or the evaluation)."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def rollout_line(
     Args:
         episode: the finished record.
         step: the optimiser step that the episode was played for; 0 for an evaluation.
-        policy_version: the version that the trainer was at. A turn's own version, where it has one, may be older.
+        policy_version: the trainer's version. A turn's own version, if it has one, may be older.
         env: the label of the env in this run; the episode's env id by default.
-        advantages: by agent, one number per turn: what credit gave it.
+        advantages: by agent, one number per turn, from credit assignment.
         trained: by agent, whether its tokens entered a batch; by default those with advantages and no `why_not`.
         why_not: by agent that was not trained: "judge", "opponent: step_40", "stale", "draw filtered", ...
-        players: by agent, who played: "policy", "base", "league:step_40", "random", ...; "policy" by default.
+        players: by agent, its player: "policy", "base", "league:step_40", "random", ...; "policy" by default.
         outcome: by agent, "win", "loss", "draw", "invalid", ...; `seat_outcomes(episode)` by default.
         exact: by agent, per turn its expected return before and after the turn, or None where that is unknown.
-        order: the agents in the order in which they were stepped, one entry per turn.
-        decode: the text of one token id, the same for all or by agent where models differ. With it each turn gets
-            `action_texts`, one string per action token, so that nobody who reads the log needs the tokenizer.
+        order: the agents in the order they were stepped, one entry per turn.
+        decode: maps a token id to its text; one for all, or by agent if models differ. With it each turn gets
+            `action_texts`, one string per action token, so that readers of the log do not need the tokenizer.
 
     Raises:
-        ValueError: an agent is unknown, or a list has not one entry per turn; the message names it.
-        TypeError: the episode holds something that JSON cannot say.
+        ValueError: an agent is unknown, or a list does not have one entry per turn; the message names it.
+        TypeError: the episode contains something that JSON cannot represent.
     """
     trajectories = episode.trajectories
     perturn: dict[str, Mapping[str, Sequence[Any]] | None] = {"advantages": advantages, "exact": exact}
@@ -95,12 +95,12 @@ def rollout_line(
 
 
 def seat_outcomes(episode: Episode) -> dict[str, str]:
-    """How the episode ended for each agent, as far as its record says.
+    """How the episode ended for each agent, as far as its record shows.
 
-    "truncated" for all where the turn limit ended it, "unscored" where a judge failed; "invalid" for who broke the
-    rules; "win", "loss" or "draw" by return for two that compete at one table, whoever plays them (a league opponent is
-    not trained, and still wins or loses); "win" or "loss" by a right or wrong answer for one alone. Seats for which
-    none of this applies are left out.
+    "truncated" for all if the turn limit ended it, "unscored" if a judge failed; "invalid" for whoever broke the rules;
+    "win", "loss" or "draw" by return for two that compete at one table, whoever plays them (a league opponent is not
+    trained, and still wins or loses); "win" or "loss" by a right or wrong answer for one alone. Seats for which none of
+    this applies are left out.
     """
     if episode.truncated or episode.outcome == "unscored":
         return dict.fromkeys(episode.trajectories, "truncated" if episode.truncated else "unscored")

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 LOG = "rollouts.jsonl"
-LAST = 64  # bytes of the last line read that must still be there when the file is read on
+LAST = 64  # bytes of the last line read that must be unchanged when reading continues
 
 
 class LogError(ValueError):
-    """There is nothing to look at; the message says where it was looked for and what to do."""
+    """There is nothing to show; the message says where it looked and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,10 @@ class LogLine:
 
 
 class LogReader:
-    """Reads whole lines of a log that may be growing; an unfinished last line waits for its end.
+    """Reads whole lines of a log that may be growing; an unfinished last line is left for later.
 
     `bad` has number and reason of every line that could not be used. `generation` counts how often the file was
-    replaced or shortened (a resumed run drops what came after its checkpoint): what was read before is void then.
+    replaced or shortened (a resumed run drops what came after its checkpoint): earlier results are then invalid.
     """
 
     def __init__(self, path: Path):
@@ -42,7 +42,7 @@ class LogReader:
         self._last = b""
 
     def read(self, newest: int | None = None) -> list[LogLine]:
-        """The lines added since the last call; only the `newest` many of them are parsed and returned.
+        """The lines added since the last call; only the `newest` last ones are parsed and returned.
 
         Raises:
             OSError: the file cannot be read.
@@ -68,7 +68,7 @@ class LogReader:
         try:
             data = json.loads(raw)
         except ValueError as error:
-            self.bad.append((number, f"no JSON ({error})"))
+            self.bad.append((number, f"not JSON ({error})"))
             return None
         if (problem := _problem(data)) is not None:
             self.bad.append((number, problem))
@@ -77,7 +77,7 @@ class LogReader:
 
 
 def _problem(data: Any) -> str | None:
-    """What keeps a line from being shown, or None."""
+    """Why a line cannot be shown, or None."""
     if not isinstance(data, dict) or not isinstance(data.get("episode"), dict):
         return "no episode"
     trajectories = data["episode"].get("trajectories")
@@ -105,10 +105,10 @@ def find_log(folder: Path) -> Path:
     """The log in a folder.
 
     Raises:
-        LogError: there is no such folder, or no log in it.
+        LogError: the folder does not exist, or has no log.
     """
     if not folder.is_dir():
-        what = "is a file; give the folder that it is in" if folder.exists() else "does not exist"
+        what = "is a file; give its folder" if folder.exists() else "does not exist"
         raise LogError(f"{folder} {what}. Runs are kept below runs/, evaluations in the folder of --out")
     path = folder / LOG
     if not path.is_file():
@@ -126,7 +126,7 @@ def read_log(folder: Path, newest: int | None = None) -> tuple[list[LogLine], Lo
 
     Args:
         folder: a run or an evaluation.
-        newest: at most so many of the last episodes; None for all.
+        newest: maximum number of last episodes; None for all.
 
     Raises:
         LogError: no folder, no log, or no episode in it.
@@ -138,13 +138,13 @@ def read_log(folder: Path, newest: int | None = None) -> tuple[list[LogLine], Lo
         if reader.bad:
             number, reason = reader.bad[0]
             raise LogError(f"{reader.path} has no readable episode; line {number}: {reason}")
-        raise LogError(f"{reader.path} holds no finished episode yet; look again after the first step")
+        raise LogError(f"{reader.path} has no finished episode yet; try again after the first step")
     return lines, reader
 
 
 def read_extras(folder: Path, steps: set[int]) -> tuple[str, dict[str, dict[str, Any]], int]:
-    """What lies beside the log: the text of `config.toml`, what `metrics.jsonl` says about these steps, and how many
-    episodes were played in all steps; 0 where that is not known.
+    """The files next to the log: the text of `config.toml`, what `metrics.jsonl` says about these steps, and the number
+    of episodes played in all steps; 0 if unknown.
     """
     config = folder / "config.toml"
     text = config.read_text(encoding="utf-8", errors="replace") if config.is_file() else ""
@@ -156,7 +156,7 @@ def read_extras(folder: Path, steps: set[int]) -> tuple[str, dict[str, dict[str,
             try:
                 row = json.loads(raw)
             except ValueError:
-                continue  # a torn last line; the log of episodes is what this is about
+                continue  # a torn last line; only the episode log matters here
             if isinstance(row, dict) and isinstance(row.get("episodes"), int):
                 played += row["episodes"]
             if isinstance(row, dict) and isinstance(row.get("step"), int) and row["step"] in steps:

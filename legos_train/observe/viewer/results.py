@@ -16,10 +16,10 @@ MOST_INFOSETS = 500
 
 
 def read_results(folder: Path) -> dict[str, Any] | None:
-    """`rows` (one per policy, opponent and env), `ratings` (by name) and `exploit` (what `legos exploit` found, else
-    None); None where there is no such file.
+    """`rows` (one per policy, opponent and env), `ratings` (by name) and `exploit` (the result of `legos exploit`, else
+    None); None if there is no such file.
 
-    While an evaluation goes on there is none, or that of the last time; a file that is not JSON counts as none.
+    During an evaluation the file is missing or from an earlier one; a file that is not JSON counts as missing.
     """
     path = folder / "results.json"
     if not path.is_file():
@@ -45,8 +45,8 @@ def read_results(folder: Path) -> dict[str, Any] | None:
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What the page shows of a pairing. Where nobody competes a win is a success, and nothing is drawn or lost; who
-    plays alone has no opponent; an interval without width says nothing.
+    """The page's data of a pairing. Without competition a win is a success, and nothing is drawn or lost; a policy that
+    plays alone has no opponent; an interval without width is not informative.
     """
     told = dict(row)
     if row.get("competitive") is False:
@@ -59,7 +59,7 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _exploit(found: Any) -> dict[str, Any] | None:
-    """What the page shows of an examination; of large games the information sets that were asked most."""
+    """The page's data of an examination; for large games only the information sets that were asked most."""
     if not isinstance(found, Mapping):
         return None
     leaks, infosets = (

@@ -26,13 +26,13 @@ def replay(
     out: IO[str] | None = None,
     ask: Callable[[], str] | None = None,
 ) -> None:
-    """Shows an episode turn by turn: what the seat was told, its tokens coloured by probability, reward and credit.
+    """Shows an episode turn by turn: the observation, tokens coloured by probability, reward and credit.
 
     Args:
         lines: from `read_log`.
-        episode: the line number in the log, as the page shows it; the last episode by default.
+        episode: the line number in the log, as on the page; the last episode by default.
         out: a terminal, or a file or pipe, which gets plain text; standard output by default.
-        ask: called after each turn for a line of input, None where nobody answers: by default `input` where both
+        ask: called after each turn for a line of input, None if there is nobody to ask: by default `input` if both
             standard input and `out` are terminals.
 
     Raises:
@@ -42,7 +42,7 @@ def replay(
 
     chosen = {line.number: line for line in lines}.get(lines[-1].number if episode is None else episode)
     if chosen is None:
-        raise LogError(f"there is no episode {episode}; this log has {lines[0].number} to {lines[-1].number}")
+        raise LogError(f"no episode {episode}; this log has {lines[0].number} to {lines[-1].number}")
     console = Console(file=out or sys.stdout, highlight=False, soft_wrap=True)
     if ask is None and out is None and console.is_terminal and sys.stdin.isatty():
         ask = input
@@ -67,7 +67,7 @@ def replay(
 
 
 def _answer(console: Console, ask: Callable[[], str] | None) -> str:
-    """One of the letters of `HELP`, "" for Enter; asks until it is one. The end of input leaves."""
+    """One of the letters of `HELP`, "" for Enter; asks until it is valid. The end of input quits."""
     while ask is not None:
         console.print(HELP, style="dim", markup=False, end=" ")
         try:
@@ -107,7 +107,7 @@ def _turn(console: Console, row: Json, body: Json, at: int) -> None:
         text = str(message.get("content", ""))
         lines = text.split("\n")
         same = repeated(lines, str(before[index].get("content", "")).split("\n") if index < len(before) else [])
-        same = same if same < len(lines) else 0  # the same told twice is told twice
+        same = same if same < len(lines) else 0  # an observation that repeats in full is shown in full
         if same:
             console.print(f"({same} line{'s' * (same > 1)} as before)", style="dim")
         shown = squared("\n".join(lines[same:]))
@@ -157,7 +157,7 @@ def _number(value: Any) -> str:
 
 
 def _worst(row: Json, order: list[list[int]]) -> int:
-    """The place of the turn to look at first: of who lost, else of anybody."""
+    """The position of the turn to look at first: a loser's, else anyone's."""
     seats = list(enumerate(row["seats"]))
     lost = [(n, s) for n, s in seats if s["outcome"] in ("loss", "invalid") and s["worst"]] or seats
     rank = {"exact": 0, "advantage": 1, "last": 2, "luck": 3}

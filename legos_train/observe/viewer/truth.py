@@ -1,4 +1,4 @@
-"""What each move cost, exactly: the expected return before and after it when everybody plays an equilibrium."""
+"""The exact cost of each move: the expected return before and after it if all play an equilibrium."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Values = dict[InfoSet, tuple[float, dict[str, float]]]
 
 
 def exact_values(env: GameEnv) -> Callable[[Episode], dict[str, list[Step | None]]]:
-    """A function from episodes of the env to `rollout_line`'s `exact`; solving the game is done once, here.
+    """A function from episodes of the env to `rollout_line`'s `exact`; the game is solved once, here.
 
-    Before a move: the value of the player's information set, that is, of the states that it may be in, weighted by the
-    probability that chance and an equilibrium's other players bring them about (equally where that is 0). After: the
-    same of the move. The difference is 0 for a move that an equilibrium plays and negative for a mistake, whatever
-    cards the others hold. Where nothing is hidden it is the minimax value.
+    Before a move: the value of the player's information set, that is, of its possible states, weighted by the
+    probability that chance and an equilibrium's other players lead to them (equally if that is 0). After: the same for
+    the move. The difference is 0 for a move that an equilibrium plays and negative for a mistake, whatever cards the
+    others hold. Without hidden information it is the minimax value.
 
     None stands for a turn whose prompt is not an information set's (a second try, a chat memory) or whose
     move is illegal.
@@ -46,7 +46,7 @@ def exact_values(env: GameEnv) -> Callable[[Episode], dict[str, list[Step | None
 
 
 def solve(game: Any) -> Values:
-    """Per information set its value, and that of each legal move, for the player to move, under an equilibrium.
+    """For each information set, its value and that of each legal move to the player to move, under an equilibrium.
 
     Raises:
         ValueError: as `exact_values`.
@@ -68,7 +68,7 @@ def solve(game: Any) -> Values:
             total = sum(weights)
             moves = [worth / total for worth in graph.move_values(index, weights, at_node)]
             value = round(sum(p * q for p, q in zip(table[index], moves)), 9)
-            # what is within the solver's accuracy is not a mistake
+            # differences within the solver's accuracy are not mistakes
             rounded = [value if abs(q - value) <= 2 * exact.TOLERANCE else round(q, 9) for q in moves]
             result[infoset] = (value, dict(zip(infoset.legal, rounded)))
     return result

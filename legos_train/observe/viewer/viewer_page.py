@@ -25,13 +25,13 @@ def write_page(folders: Sequence[Path], newest: int | None = 5000) -> tuple[Path
 
     Args:
         folders: runs or evaluations, one or several to compare.
-        newest: at most so many of the last episodes of each; None for all.
+        newest: maximum number of last episodes of each; None for all.
 
     Returns:
-        The page's path, and remarks for the user (lines that were bad or left out).
+        The page's path, and remarks for the user (lines that were invalid or left out).
 
     Raises:
-        LogError: nothing to look at in a folder.
+        LogError: a folder has nothing to show.
         OSError: a file cannot be read or written.
     """
     header, bodies, readers = gather(folders, newest)

@@ -1,4 +1,4 @@
-"""The page while the run goes on: a small server on this machine only that hands out new lines of the log."""
+"""The live page of a run: a small local server that sends new lines of the log."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Feed:
         self._generations = [reader.generation for reader in self.readers]
 
     def refresh(self) -> None:
-        """Reads on. Where a log was replaced everything is read again, and pages of before are told to reload.
+        """Reads new lines. If a log was replaced, everything is read again, and earlier pages are told to reload.
 
         Raises:
-            LogError, OSError: a log is gone or empty now.
+            LogError, OSError: a log has been removed or emptied.
         """
         with self.lock:
             for run, reader in enumerate(self.readers):
@@ -58,7 +58,7 @@ class Feed:
             return build(self.header | {"live": live, "home": self.home}, self.bodies)
 
     def since(self, generation: int, seen: int) -> Json:
-        """Rows and bodies after the first `seen`, or `reload` where these are no longer what the page has."""
+        """Rows and bodies after the first `seen`, or `reload` if the page is out of date."""
         with self.lock:
             if generation != self.generation or not 0 <= seen <= len(self.bodies):
                 return {"reload": True}
@@ -71,7 +71,7 @@ class Feed:
             return {"rows": rows, "bodies": bodies, "metrics": metrics, "seen": len(self.bodies), "played": played}
 
     def site(self, path: str, query: Query) -> SiteReply | None:
-        """The page at `/`, what is new at `/lines`."""
+        """The page at `/`, new lines at `/lines`."""
         if path == "/":
             self.refresh()
             return SiteReply(self.page())
@@ -85,16 +85,16 @@ class Feed:
 def serve(
     folders: Path | Sequence[Path], port: int = 0, newest: int | None = 5000, *, every: float = 2.0
 ) -> LocalServer:
-    """A server of the page, bound to 127.0.0.1: what a run plays is not a secret on this machine.
+    """A server of the page, bound to 127.0.0.1: any user of this machine may see what a run plays.
 
     Args:
         folders: runs or evaluations to show.
-        port: 0 for a free one; `server_port` tells which.
+        port: 0 for a free one, which `server_port` gives.
         newest: as in `write_page`.
-        every: seconds between two questions of an open page; ten where it is not in sight.
+        every: polling interval of an open page in seconds; ten if it is hidden.
 
     Raises:
-        LogError: nothing to look at in a folder.
+        LogError: a folder has nothing to show.
         OSError: the port is taken.
     """
     return LocalServer(Feed([folders] if isinstance(folders, str | Path) else folders, newest, every).site, port)

@@ -1,4 +1,4 @@
-// The lines that were chosen, side by side: their numbers, and the settings that differ.
+// The chosen lines side by side: their numbers, and the settings that differ.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -9,7 +9,7 @@ function svg(tag, attributes, ...children) {
   return node;
 }
 
-// A small curve of the number that a run is judged by; its own scale.
+// A small curve of a run's main number, on its own scale.
 function spark(line, width = 90, height = 22) {
   if (line.curve.length < 2) return "";
   const [low, high] = [Math.min(...line.curve), Math.max(...line.curve)];
@@ -29,7 +29,7 @@ function linksOf(line) {
   return links;
 }
 
-// Whether a line has the better number of those of its environment; numbers of different games say nothing together.
+// Whether a line has the best number within its environment; numbers of different games are not comparable.
 function isBest(line, lines, { key, better }) {
   const values = lines.filter(({ env }) => env === line.env).map(({ numbers }) => numbers[key]).filter(finite);
   return better !== 0 && values.length > 1 && line.numbers[key] === Math[better > 0 ? "max" : "min"](...values) && values.some((value) => value !== values[0]);
@@ -62,7 +62,7 @@ function drawComparison() {
   ];
   const runs = lines.filter((line) => line.kind === "run");
   const query = runs.map((line) => `run=${encodeURIComponent(line.id)}`).join("&");
-  const curves = runs.length < 2 ? null : live ? el("a", { href: `compare?${query}` }, "Curves of these runs in one figure each") : el("span", { class: "soft" }, "Curves of these runs beside each other: ", el("code", {}, visible(`legos view ${runs.map((line) => `${found.folder}/${line.id}`).join(" ")}`)));
+  const curves = runs.length < 2 ? null : live ? el("a", { href: `compare?${query}` }, "Curves of these runs in one figure each") : el("span", { class: "soft" }, "Curves of these runs side by side: ", el("code", {}, visible(`legos view ${runs.map((line) => `${found.folder}/${line.id}`).join(" ")}`)));
   box.replaceChildren(
     el("div", { class: "bar" }, el("h2", {}, lines.length > 1 ? `${lines.length} compared` : "Chosen"), curves ?? "", el("button", { type: "button", onclick: () => { state.chosen.clear(); draw(); } }, "Close")),
     el("div", { class: "scroll" }, el("table", { class: "compared" }, el("thead", {}, head), el("tbody", {}, ...rows))),

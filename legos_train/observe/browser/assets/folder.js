@@ -1,4 +1,4 @@
-// The table, its filters, and what is new while runs go on.
+// The table, its filters, and updates while runs are active.
 
 const SELECTS = { kind: (line) => line.kind, env: (line) => line.env, state: stateOf };
 const LABELS = { kind: "kind", env: "environment", state: "state" };
@@ -26,7 +26,7 @@ function set(change) {
   draw();
 }
 
-// A number first from its best, where it has one; a text from A.
+// Numbers sort from the best if there is one, texts from A.
 function sortBy(key) {
   const better = found.columns.find((column) => column.key === key)?.better ?? 1;
   set(state.sort === key ? { down: !state.down } : { sort: key, down: better >= 0 });
@@ -99,7 +99,7 @@ async function look(generation) {
       }
     }
   } catch {
-    byId("summary").textContent = "the server has ended; what is here stays";
+    byId("summary").textContent = "the server has stopped; this page stays as it is";
   }
   setTimeout(() => look(next), document.hidden ? 10000 : 1000 * live.every);
 }

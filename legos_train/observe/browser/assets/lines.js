@@ -1,9 +1,9 @@
-// The lines: what is known of each, which fit the filters, and their order.
+// The lines: their data, which match the filters, and their order.
 
 let found = JSON.parse(byId("data").textContent);
 const live = found.live;
 const state = { text: "", kind: "", env: "", state: "", sort: "changed", down: true, chosen: new Set(), columns: null };
-const SHOWN = 8; // numbers that stand in the table until others are picked
+const SHOWN = 8; // numbers shown in the table until others are picked
 const TEXTS = { name: "name", env: "environment", policy: "model or policy" };
 const CONDITION = /^(.+?)(<=|>=|<|>|=)(-?[\d.]+(?:e[+-]?\d+)?)$/i;
 
@@ -38,7 +38,7 @@ function inOrder(a, b) {
   return sign * (x - y) || b.changed - a.changed;
 }
 
-// The numbers of the table: those picked, else the first that some line in sight has.
+// The numbers of the table: those picked, else the first that some visible line has.
 function shownColumns(lines) {
   const some = found.columns.filter(({ key }) => lines.some((line) => key in line.numbers));
   return state.columns === null ? some.slice(0, SHOWN) : found.columns.filter(({ key }) => state.columns.has(key));
@@ -66,7 +66,7 @@ function since(time) {
   return new Date(1000 * time).toISOString().slice(0, 10);
 }
 
-// 1 where a line's number is better than before its first step, -1 where it is worse, 0 where neither is known.
+// 1 if a line's number is better than before its first step, -1 if worse, 0 if unknown.
 function gainOf(line, { key, better }) {
   const [before, after] = [line.before[key], line.numbers[key]];
   return finite(before) && finite(after) && better ? Math.sign(better * (after - before)) : 0;

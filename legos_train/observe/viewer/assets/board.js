@@ -1,10 +1,10 @@
-// Boards in what a seat was told, drawn as grids: one square line ("Board: X 2 3 ...") or rows of single characters.
+// Boards in observations, drawn as grids: one square line ("Board: X 2 3 ...") or rows of single characters.
 
 const CELLS = /^\S(?: \S){2,18}$/u;
 const LINE = /\bBoard: (\S(?: \S){8,})$/mu;
 const FREE = new Set([".", "_", "-", "\u00b7"]);
 
-// Rows of cells, or null. Of several boards the last: what came before it is history.
+// Rows of cells, or null. With several boards the last one: earlier ones are history.
 function boardIn(text) {
   const flat = LINE.exec(text)?.[1].split(" ");
   const side = Math.sqrt(flat?.length ?? 0);
@@ -22,7 +22,7 @@ function boardIn(text) {
   return found;
 }
 
-// Marks in the order in which they first stand on the board get a colour each; numbers and free cells stay pale.
+// Marks get a colour each in the order they first appear on the board; numbers and free cells stay pale.
 function board(text, action) {
   const rows = boardIn(text);
   if (!rows) return null;

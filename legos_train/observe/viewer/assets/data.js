@@ -1,4 +1,4 @@
-// The episodes: rows for the list, bodies that stay text until they are opened or searched, filters and order.
+// The episodes: rows for the list, bodies kept as text until opened or searched, filters and order.
 
 const [headerText, ...bodies] = byId("data").textContent.split("\n");
 const header = JSON.parse(headerText);
@@ -20,7 +20,7 @@ function strings(value, found) {
   return found;
 }
 
-// Token texts are left out: the action says the same in one piece.
+// Token texts are left out: the action has the same text in one piece.
 function searchText(index) {
   if (texts[index] === undefined) {
     const found = strings(rows[index], [`#${rows[index].n}`]);
@@ -55,7 +55,7 @@ const ROW_FILTERS = { run: (row) => String(row.run), env: (row) => row.env, step
 const LOST_FILTER = "loss or invalid";
 const MEASURED = "the measured policies";
 
-// Who an evaluation is about: its policies, and where they meet each other (a tournament) everybody. Empty for a run.
+// The subjects of an evaluation: its policies or, in a tournament, everybody. Empty for a run.
 function measuredPlayers() {
   const pairs = rows.flatMap((row) => (row.measured ? [row.measured] : []));
   const policies = new Set(pairs.map(([policy]) => policy));
@@ -76,10 +76,10 @@ function seatFits(seat, filters) {
   });
 }
 
-// Whether somebody that is trained or measured sits there.
+// Whether the seat's player is trained or measured.
 const isOurs = (seat) => (measured.size ? measured.has(seat.player) : seat.player === "policy");
 
-// The seat whose worst turn comes first among those that fit: our losers, all losers, all; -1 where none has a turn.
+// The seat whose worst turn comes first: among our losers, else all losers, else all; -1 if none has a turn.
 function worstSeat(row, filters) {
   const fitting = row.seats.map((seat, index) => index).filter((index) => row.seats[index].worst && seatFits(row.seats[index], filters));
   const lost = fitting.filter((index) => LOST.has(row.seats[index].outcome));

@@ -1,6 +1,6 @@
 // An episode: its facts, and its tables within tables, each with its seats side by side.
 
-const fold = { all: null }; // what "fold all" and "unfold all" last said
+const fold = { all: null }; // the last choice of "fold all" or "unfold all"
 
 function tree(row) {
   const root = { path: "", seats: [], children: new Map() };
@@ -39,7 +39,7 @@ function versions(seat) {
 
 function seatsTable(view, seats) {
   const heads = ["agent", "role", "learner", "player", "outcome", "return", "credit", "by turn", "weights", "trained"];
-  const skipped = view.row.measured ? new Set(["credit", "trained"]) : new Set(); // nobody learns in an evaluation
+  const skipped = view.row.measured ? new Set(["credit", "trained"]) : new Set(); // nothing is learned in an evaluation
   if (!view.row.seats.some((seat) => seat.learner)) skipped.add("learner");
   const lines = seats.map((index) => {
     const facts = view.row.seats[index];
@@ -53,7 +53,7 @@ function seatsTable(view, seats) {
   return el("div", { class: "scroll" }, el("table", { class: "seats" }, el("thead", {}, el("tr", {}, ...heads.filter((head) => !skipped.has(head)).map((head) => el("th", { scope: "col" }, head)))), el("tbody", {}, ...lines)));
 }
 
-// Whether a turn was taken without knowing an earlier one: of speeches that is seen, for a short move stands in any prompt.
+// Whether a turn was taken without knowing an earlier one: detected for speeches only, since a short move may occur in any prompt.
 function unseen(episode, [seat, turn], [later, at]) {
   const said = episode.seats[seat].turns[turn].action.split("</think>").pop().trim();
   return said.length >= 20 && !episode.seats[later].turns[at].messages.some(({ content }) => String(content ?? "").includes(said));
@@ -63,7 +63,7 @@ function grid(view, seats) {
   const box = el("div", { class: "grid" });
   box.style.setProperty("grid-template-columns", `repeat(${seats.length}, minmax(17rem, 1fr))`);
   let line = 1;
-  let beside = []; // what stands on this line, [column, seat, turn]
+  let beside = []; // the contents of this line, [column, seat, turn]
   view.episode.order.forEach(([seat, turn], at) => {
     const column = seats.indexOf(seat);
     if (column < 0) return;
@@ -111,9 +111,9 @@ function facts(view) {
   const boxes = [];
   const add = (name, text) => boxes.push(el("details", { class: "facts" }, el("summary", {}, name), el("pre", { tabindex: 0 }, visible(text))));
   const pretty = (value) => JSON.stringify(value, null, 1);
-  if (Object.keys(episode.info).length || Object.keys(episode.options).length) add("What the environment says about the episode", pretty({ options: episode.options, info: episode.info }));
+  if (Object.keys(episode.info).length || Object.keys(episode.options).length) add("The environment's info on the episode", pretty({ options: episode.options, info: episode.info }));
   const seats = Object.fromEntries(row.seats.map((seat, index) => [seat.agent, episode.seats[index].info]));
-  if (Object.values(seats).some((info) => Object.keys(info).length)) add("What it says about each seat", pretty(seats));
+  if (Object.values(seats).some((info) => Object.keys(info).length)) add("Its info on each seat", pretty(seats));
   const metrics = run.metrics[String(row.step)];
   if (metrics) add(`Metrics of step ${row.step}`, pretty(metrics));
   if (run.config) add("Settings of the run", run.config);

@@ -1,4 +1,4 @@
-// The list of episodes: filters above, and below only as many rows as can be seen.
+// The list of episodes: filters above, and below only the visible rows.
 
 const HEIGHT = 58;
 const FILTERS = [["run", "run"], ["env", "environment"], ["outcome", "outcome"], ["role", "role"], ["player", "player"], ["learner", "learner"], ["step", "step"], ["trained", "trained"]];
@@ -23,7 +23,7 @@ function drawFilters() {
 }
 
 function filter(change, redraw = false) {
-  clearTimeout(typing); // what was being typed would undo a button pressed at once after it
+  clearTimeout(typing); // pending typed input would undo a button pressed right after it
   Object.assign(state.filters, change);
   if (redraw) {
     drawFilters();
@@ -34,7 +34,7 @@ function filter(change, redraw = false) {
   byId("list").scrollTop = 0;
 }
 
-// How many episodes were played, where the log has only some of them; 0 where that is not known.
+// How many episodes were played if the log has only some of them; 0 if unknown.
 function sampled() {
   const played = header.runs.reduce((sum, run) => sum + run.played, 0);
   return header.runs.every((run) => run.played) && played > rows.length ? played : 0;
@@ -112,7 +112,7 @@ function draw() {
   for (const [at, node] of ordered) drawn.set(at, node);
 }
 
-// Brings the open episode's row into sight.
+// Scrolls to the open episode's row.
 function follow() {
   const at = state.found.indexOf(state.view?.index);
   const list = byId("list");

@@ -1,4 +1,4 @@
-// Addresses, keys, theme, and new episodes while a run goes on. The address says what is open: #e=RUN.LINE&t=SEAT.TURN&s=SEAT
+// Addresses, keys, theme, and new episodes of an active run. The address holds what is open: #e=RUN.LINE&t=SEAT.TURN&s=SEAT
 
 function address(index, turn, seat) {
   const row = rows[index];
@@ -47,7 +47,7 @@ function arrive() {
   follow();
 }
 
-// In the order of play; turns of seats that are not shown are passed over.
+// In the order of play; turns of hidden seats are skipped.
 function stepTurn(by) {
   const { view, turn } = state;
   if (!view) return;
@@ -85,7 +85,7 @@ function lostGames() {
   byId("list").querySelector(".open")?.focus();
 }
 
-// In a narrow window the list and the overview take turns.
+// A narrow window shows either the list or the overview.
 function showOverview(open) {
   document.body.classList.toggle("has-overview", open);
   byId("overview").setAttribute("aria-pressed", String(open));
@@ -165,7 +165,7 @@ async function live() {
       }
     }
   } catch {
-    byId("summary").textContent = "the server has ended; what is here stays";
+    byId("summary").textContent = "the server has stopped; this page stays as it is";
   }
   setTimeout(live, document.hidden ? 10000 : 1000 * header.live.every);
 }

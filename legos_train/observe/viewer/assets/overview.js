@@ -1,4 +1,4 @@
-// What is seen first: how each player fared in each role, every count a way to its games; an evaluation's own numbers.
+// The first view: results by player and role, with each count linked to its games; an evaluation's own numbers.
 
 const KINDS = ["win", "draw", "loss", "invalid", "opponent_invalid", "truncated", "unscored"];
 const MOST = 80;
@@ -86,7 +86,7 @@ const SAMPLES = 6;
 const LONG = 400;
 const cut = (text) => (text.length > LONG ? `${text.slice(0, LONG)} \u2026` : text);
 
-// The newest episode of every ending that ours had, then others, no two with the same moves.
+// The newest episode of each of our endings, then others, all with different moves.
 function sampleIndexes() {
   const seen = new Set();
   const ends = new Set();
@@ -117,7 +117,7 @@ function sample(index) {
 
 function welcome() {
   const parts = header.runs.flatMap((run, index) => [
-    el("h3", { title: visible(run.path) }, visible(run.label), el("span", { class: "soft" }, run.report ? " \u00b7 its curves are in report.html beside this page" : "")),
+    el("h3", { title: visible(run.path) }, visible(run.label), el("span", { class: "soft" }, run.report ? " \u00b7 its curves are in report.html next to this page" : "")),
     run.bad ? el("p", { class: "soft" }, `${count(run.bad, "line")} of the log could not be read`) : null,
     ...(run.results ? evaluated(run.results) : []),
     run.results ? el("h3", {}, "By role and player") : null,
@@ -125,7 +125,7 @@ function welcome() {
   ]);
   byId("main").replaceChildren(
     el("h2", {}, "Choose an episode"),
-    el("p", { class: "soft" }, "\u201cLost games\u201d lists what was lost, the worst first; the button beside a row leads to the mistake that cost most: a red number is the drop in exact value. Buttons with numbers list those games. Press ? for the keys."),
+    el("p", { class: "soft" }, "\u201cLost games\u201d lists the games lost, the worst first; the button next to a row leads to the mistake that cost most: a red number is the drop in exact value. Buttons with numbers list those games. Press ? for the keys."),
     sampled() ? el("p", { class: "soft" }, `The log has a sample, ${rows.length.toLocaleString("en")} of the ${sampled().toLocaleString("en")} episodes that were played; counts and means are those of the sample.`) : "",
     ...parts.filter(Boolean),
     el("h3", {}, "Sample episodes"), el("div", { class: "samples" }, ...sampleIndexes().map(sample)));

@@ -1,4 +1,4 @@
-// One token after another: coloured by class, told by tooltip, walked with the arrow keys.
+// Tokens: coloured by class, explained in a tooltip, navigated with the arrow keys.
 
 const BOUNDS = [0.02, 0.1, 0.3, 0.6, 0.9];
 
@@ -25,7 +25,7 @@ const trainedText = (facts) => (facts.trained ? "trained" : `not trained: ${visi
 function tokenTip(turn, facts, index) {
   const logprob = turn.logprobs?.[index];
   const lines = [`${JSON.stringify(visible(turn.texts?.[index] ?? ""))}  id ${visible(turn.tokens[index])}`];
-  lines.push(finite(logprob) ? `probability ${number(Math.exp(logprob))} (log ${number(logprob)})` : `probability not known${logprob ? ` (log ${visible(logprob)})` : ""}`);
+  lines.push(finite(logprob) ? `probability ${number(Math.exp(logprob))} (log ${number(logprob)})` : `probability unknown${logprob ? ` (log ${visible(logprob)})` : ""}`);
   lines.push("advantage" in turn ? `advantage ${signed(turn.advantage)}` : "no advantage given");
   lines.push("version" in turn ? `policy version ${visible(turn.version)}` : "policy version not recorded");
   lines.push(trainedText(facts));

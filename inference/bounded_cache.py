@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 V = TypeVar("V")
 
 
-class Remembered(Generic[V]):
+class BoundedCache(Generic[V]):
     """Values by key; the least recently used are forgotten first.
 
     Args:

@@ -1,4 +1,4 @@
-"""An engine over a local copy of the base for weights that a service holds: they are fetched when measured."""
+"""An engine over a local copy of the base for weights held by a service: they are fetched when evaluated."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from legos_train.model.tinker.sampler import TinkerEngine
 from legos_train.model.tinker.weights import RemoteWeights
 
 MOST_APART = 1.0
-"""Nats between two copies of one base model that half precision explains; other models are further apart."""
+"""Nats between two copies of a base model explained by half precision; other models are further apart."""
 
 
 class MirroredEngine(Engine):
-    """An engine whose adapters are fetched on first use: most versions of a policy are played and never measured.
+    """An engine whose adapters are fetched on first use: most versions of a policy are played but never evaluated.
 
     Attributes:
-        at_service: what the same names stand for at the service, which proves that new weights are served.
+        at_service: the engine with the same names at the service, used to check that new weights are served.
     """
 
     def __init__(self, at_service: TinkerEngine, *arguments: Any, **options: Any):
@@ -31,19 +31,19 @@ class MirroredEngine(Engine):
         self._given: dict[str, tuple[Mapping[str, mx.array], dict[str, Any]]] = {}
 
     def publish(self, name: str, weights: Any, **options: Any) -> str:  # type: ignore[override]
-        """Takes weights under a name, as a promise."""
+        """Registers weights under a name, to be fetched later."""
         self._later[name] = self._given[name] = (weights, options)
         return ""
 
     def unpublish(self, name: str, *, for_good: bool = True) -> None:
-        """Takes a name away, fetched or not."""
+        """Removes a name, fetched or not."""
         self._given.pop(name, None)
         promised = self._later.pop(name, None) is not None
         if not promised or name in super().adapters():
             super().unpublish(name, for_good=for_good)
 
     def adapters(self) -> dict[str, Any]:
-        """The current version of each name; None for what was not fetched yet."""
+        """The current version of each name; None for those not yet fetched."""
         return {**super().adapters(), **dict.fromkeys(self._later)}
 
     def submit(self, request: Request) -> int:
@@ -59,7 +59,7 @@ class MirroredEngine(Engine):
         return super().score(prompts, continuations, adapter)
 
     def next_logits(self, prompts: Sequence[Sequence[int]], adapter: str | None = None) -> Any:
-        """What the service says, see `TinkerEngine.next_logits`; another engine may be the one that plays there."""
+        """The service's result, see `TinkerEngine.next_logits`; another engine may do the playing there."""
         if adapter is not None:
             weights, options = self._given[adapter]
             if isinstance(weights, RemoteWeights) and self.at_service.path_of(adapter) != weights.path:
@@ -73,13 +73,13 @@ class MirroredEngine(Engine):
 
 
 def check_base(at_service: TinkerEngine, engine: Engine, prompt: Sequence[int], most: float = MOST_APART) -> float:
-    """Refuses a service whose base model is another than the one here.
+    """Rejects a service whose base model differs from the local one.
 
     Returns:
         The largest difference of a token's log-probability, in nats.
 
     Raises:
-        ConfigError: it is more than `most`.
+        ConfigError: it exceeds `most`.
     """
     here = engine.score([prompt[:1]], [prompt[1:]])[0]
     gap = float(np.abs(at_service.score([prompt[:1]], [prompt[1:]])[0] - here).max())

@@ -1,4 +1,4 @@
-"""What a model does in played games of every environment: how often it answers illegally, and what it earns."""
+"""How a model plays in every environment: how often it answers illegally, and its returns."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SETTINGS: dict[str, dict[str, str]] = {
     "chat": {"memory": "chat"},
     "chat, boxed": {"memory": "chat", "action_format": "boxed"},
 }
-"""In which ways every environment is played."""
+"""The settings in which every environment is played."""
 LONG = ("ConnectFour", "EloArena", "LiarsDice", "Negotiation", "PigDice", "SimpleNegotiation", "Tournament")
-"""Environments of many turns, of which a quarter of the games is played."""
+"""Environments with many turns, in which only a quarter of the games is played."""
 SEED = 1_000_000
 """The first seed: the recipe draws its seeds below 2^31 at random."""
 
@@ -34,11 +34,11 @@ class Played(NamedTuple):
 
     Attributes:
         env_id: the environment.
-        illegal: by name of the setting, the share of its actions that were illegal.
-        itself: its mean return when it takes all seats that are trained.
-        best: its mean return in one seat, one role after the other, when the best scripted players take all other
-            seats; None where there is one seat.
-        scripted: the mean return of the best scripted players in the same seats; None where there are none.
+        illegal: by setting, the share of its actions that were illegal.
+        itself: its mean return in all trained seats.
+        best: its mean return in one seat, taking each role in turn, with the best scripted players in all other
+            seats; None if there is only one seat.
+        scripted: the mean return of the best scripted players in the same seats; None if there are none.
     """
 
     env_id: str
@@ -49,7 +49,7 @@ class Played(NamedTuple):
 
 
 def illegal_actions(trajectory: Trajectory, episode: Episode) -> int:
-    """How many actions of a trajectory were illegal: those answered so, and the last one where it forfeited."""
+    """How many actions of a trajectory were illegal: those marked so, and the last one if it forfeited."""
     answered = sum("Invalid move:" in turn.observation[-1]["content"] for turn in trajectory.turns)
     own = trajectory.info
     forfeited = (
@@ -60,11 +60,9 @@ def illegal_actions(trajectory: Trajectory, episode: Episode) -> int:
     return answered + forfeited
 
 
-def measure_all(
-    player: ModelPlayer, env_ids: Sequence[str] | None = None, games: int = 32, batch: int = 64
-) -> Iterator[Played]:
-    """Plays all registered environments, or some, for `games` games in each setting, those of `LONG` for fewer."""
-    rollouts = Rollouts(legos_envs.make, concurrency=batch)
+def measure_all(player: ModelPlayer, env_ids: Sequence[str] | None = None, games: int = 32) -> Iterator[Played]:
+    """Plays all registered environments, or some, for `games` games in each setting, or fewer for `LONG`."""
+    rollouts = Rollouts(legos_envs.make, concurrency=64)
     for env_id in legos_envs.registered() if env_ids is None else env_ids:
         count = max(1, games // 4) if env_id.removesuffix("-v0") in LONG else games
         others, trained = _best_players(env_id)
@@ -89,7 +87,7 @@ def _play(
 
 
 def _best_players(env_id: str) -> tuple[dict[str, Player], dict[str, str]]:
-    """The best scripted players that `mixtures` knows, in its games random ones, and one seat of each trained role."""
+    """The best scripted players from `mixtures` (random ones in its games), and one seat of each trained role."""
     env = legos_envs.make(env_id)
     scripted = dict(env.unwrapped.scripted_players)
     env.reset(seed=0)
@@ -113,7 +111,7 @@ def _beside_others(
     others: Mapping[str, Player],
     trained: Mapping[str, str],
 ) -> tuple[float | None, float]:
-    """Mean returns by role, averaged over roles: of the model in one seat beside the best players, and of those."""
+    """Mean returns by role, averaged over roles: the model's in one seat beside the best players, and theirs."""
     played = _play(rollouts, env_id, games, others, {})
     best = [np.mean([t.total for e in played for t in e.trajectories.values() if t.role == role]) for role in trained]
     if all(len(e.trajectories) == 1 for e in played):
@@ -126,7 +124,7 @@ def _beside_others(
 
 
 def report_played(folder: str | Path, env_ids: Sequence[str] | None = None, games: int = 32) -> Iterator[str]:
-    """Lines of a markdown table of `measure_all`, as they come."""
+    """Lines of a markdown table of `measure_all`, as they are ready."""
     player = replace(measure.load(folder), max_tokens=actors.default_tokens("small"))
     yield f"| environment | {' | '.join(f'illegal, {name}' for name in SETTINGS)} | return | beside best | best |"
     yield f"|{'---|' * (len(SETTINGS) + 4)}"

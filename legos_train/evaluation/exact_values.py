@@ -1,4 +1,4 @@
-"""Numbers without sampling noise, for games small enough to be walked through: from the policy's own probabilities."""
+"""Numbers without sampling noise, for games small enough to enumerate, from the policy's own probabilities."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PolicyTable = Mapping[InfoSet, Mapping[str, float]]
 NOTHING = 1e-12
 MOST_REGRETS = 20
 MANY_POSITIONS = 500
-"""With more information sets than this `legos eval` says that it takes long, and training evaluates less often."""
+"""With more information sets than this, `legos eval` warns that it is slow, and training evaluates less often."""
 
 
 def action_probabilities(
@@ -33,13 +33,13 @@ def action_probabilities(
     """The models' own probabilities of the legal actions, each as the tokens `[move]` and the end of the turn.
 
     Args:
-        env: the game that is played.
-        players: who answers, by player number.
-        info_sets: where the models are asked.
+        env: the game.
+        players: the players, by player number.
+        info_sets: where to evaluate the models.
 
     Returns:
-        The probabilities by information set, normalised over the legal moves, and the mass that is left over there:
-        the probability of answering with anything else.
+        The probabilities by information set, normalised over the legal moves, and the remaining mass in each:
+        the probability of any other answer.
     """
     probabilities: dict[InfoSet, dict[str, float]] = {}
     leftover: dict[InfoSet, float] = {}
@@ -61,7 +61,7 @@ class ScoredAction(NamedTuple):
 
     @property
     def probability(self) -> float:
-        """Of the whole answer, its end included."""
+        """The probability of the whole answer, including its end."""
         return math.exp(float(np.sum(self.logprobs)))
 
 
@@ -77,7 +77,7 @@ def scored_answers(env: GameEnv, player: ModelPlayer, infos: Sequence[InfoSet]) 
         for move in info.legal:
             prompts.append(prompt)
             replies.append([*player.renderer.encode(parsing.write_action(move, env.action_format)), end])
-    engine: Any = player.engine  # one behind HTTP cannot score; who comes here has one in this process
+    engine: Any = player.engine  # only local engines can score; callers ensure this
     answers = map(ScoredAction, prompts, replies, engine.score(prompts, replies, adapter=player.adapter))
     return {info: [next(answers) for _ in info.legal] for info in infos}
 
@@ -113,7 +113,7 @@ def policy_metrics(env: GameEnv, policy: PolicyTable) -> dict[str, float]:
 
 
 def exact_names(env: GameEnv) -> list[str]:
-    """The names of `exact_metrics`, without asking anybody."""
+    """The names of `exact_metrics`, without evaluating a policy."""
     perfect = env.zero_sum and exact.graph_of(env.game).perfect_information
     rates = [f"{name}{seat}" for name in ("no_loss", "no_loss_optimal") for seat in ("", *_as_seats(env))]
     return ["nash_conv", *(["optimal_move", *rates] if perfect else []), "illegal"]
@@ -124,8 +124,8 @@ def _as_seats(env: GameEnv) -> list[str]:
 
 
 def report(env: GameEnv, policy: PolicyTable) -> dict[str, Any]:
-    """`policy_metrics`; by seat `value` (the return when all play the policy) and `best_response` (the return of who
-    plays the best answer to it from that seat); the sum of `regrets`, and those information sets that have most.
+    """`policy_metrics`; by seat `value` (the return if all play the policy) and `best_response` (the return of the
+    best response from that seat); the sum of `regrets`, and the information sets with the largest.
     """
     seats = env.possible_agents
     values = exact.expected_returns(env.game, policy.__getitem__)
@@ -148,7 +148,7 @@ def report(env: GameEnv, policy: PolicyTable) -> dict[str, Any]:
 
 
 def value_against(game: Game, policy: PolicyTable, opponent: PolicyTable, player: int) -> float:
-    """What `player` gets on average by `policy` when everybody else plays `opponent`."""
+    """The expected return of `player` with `policy` if all others play `opponent`."""
     graph = exact.graph_of(game)
     own, other = graph.probabilities(policy.__getitem__), graph.probabilities(opponent.__getitem__)
     reached = graph.reach([own if i == player else other for i in range(game.num_players)])
@@ -157,9 +157,9 @@ def value_against(game: Game, policy: PolicyTable, opponent: PolicyTable, player
 
 @dataclass(frozen=True, slots=True)
 class Regret:
-    """`regret`: what the best move of an information set would add to the return on average over all deals, if its
-    player made for it and all else stayed (immediate counterfactual regret). `reach`: how often it is reached when all
-    play the policy. `best`: that move.
+    """`regret`: what the best move in an information set would add to the expected return if its player steered towards
+    it and all else stayed the same (immediate counterfactual regret). `reach`: how often it is reached if all play the
+    policy. `best`: that move.
     """
 
     regret: float
@@ -218,11 +218,11 @@ def code_table(env: Any, name: str) -> dict[InfoSet, Mapping[str, float]] | None
 
 
 class ExactResults:
-    """The exact numbers of pairings, for `legos eval`. The probabilities of each policy are computed once.
+    """Exact numbers for pairings, for `legos eval`. The probabilities of each policy are computed once.
 
     Args:
-        player: makes the player of a policy, given an env's id and arguments, the policy's name and `system`.
-        note: called with a line for people before something that takes long.
+        player: creates the player of a policy, given an env's id and arguments, the policy's name and `system`.
+        note: called with a readable line before slow operations.
         systems: system prompts of agents, by title of the env.
     """
 
@@ -238,7 +238,7 @@ class ExactResults:
         self._sampled: dict[tuple[str, str], float] = {}
 
     def remarks(self, pairing: Pairing) -> list[str]:
-        """What the numbers of a pairing are not: those of models at the temperature of its games."""
+        """A note if the exact numbers of a pairing are not at the temperature of its games."""
         words = dict.fromkeys((pairing.policy, pairing.opponent, *pairing.fixed.values()))
         warm = {word: self._sampled.get((pairing.title, word), 1.0) for word in words}
         return [
@@ -249,13 +249,13 @@ class ExactResults:
         ]
 
     def of(self, pairing: Pairing, env: Any) -> dict[str, Any]:
-        """`{"exact": ...}`; nothing where the game cannot be solved or the policy's probabilities are not known.
+        """`{"exact": ...}`; empty if the game cannot be solved or the policy's probabilities are not known.
 
-        A seat that is given to somebody in every game is played by them here too.
+        Seats fixed to a player in every game are played by that player here too.
 
         Args:
             pairing: a policy and its opponent.
-            env: of the pairing, unwrapped.
+            env: env of the pairing, unwrapped.
         """
         if not solvable(env):
             return {}
@@ -276,8 +276,8 @@ class ExactResults:
         return {"exact": numbers}
 
     def _together(self, pairing: Pairing, env: Any, word: str) -> tuple[PolicyTable | None, float | None]:
-        """The probabilities of a policy in its seats and of whoever has the others, and how much of them goes to
-        illegal answers (None: code gives none).
+        """The probabilities of a policy in its seats and of the other players in theirs, and its mass on illegal
+        answers (None: code gives none).
         """
         table: dict[InfoSet, Mapping[str, float]] = {}
         leftover: dict[InfoSet, float] = {}
@@ -295,7 +295,7 @@ class ExactResults:
     def _table(
         self, pairing: Pairing, env: Any, word: str, agent: str
     ) -> tuple[PolicyTable | None, Mapping[InfoSet, float]]:
-        """The probabilities of a policy in a seat, and how much of each goes to illegal answers; nothing for code."""
+        """The probabilities of a policy in a seat, and its mass on illegal answers; none for code."""
         key = pairing.title, word, agent
         if key not in self._tables:
             self._tables[key] = self._ask(pairing, env, word, agent)
@@ -310,10 +310,11 @@ class ExactResults:
         own = self.systems.get(pairing.title, {})
         player = self.player(pairing.env, pairing.args, word, system=own.get(agent))
         if not hasattr(player, "renderer") or player.renderer.reasons:
-            return None, {}  # who reasons first has no such probabilities
+            return None, {}  # models that reason first have no such probabilities
         infos = exact.info_sets(env.game)
         if len(infos) > MANY_POSITIONS and (pairing.title, word) not in self._sampled:
-            self.note(f"exact numbers: asking {word} about {len(infos)} positions of {pairing.title} (--no-exact: not)")
+            positions = f"{len(infos)} positions of {pairing.title}"
+            self.note(f"exact numbers: asking {word} about {positions} (skip with --no-exact)")
         self._sampled[pairing.title, word] = player.temperature
         mine = [info for info in infos if info.player == number]
         return action_probabilities(env, [player] * env.game.num_players, mine)

@@ -19,7 +19,7 @@ MAX_ERROR = 500
 KEYS = "has a dict with keys that are not strings"
 
 
-class Ran(NamedTuple):
+class RunResult(NamedTuple):
     """The result of a program."""
 
     ok: bool
@@ -35,12 +35,12 @@ class Ran(NamedTuple):
     """Seconds until its interpreter was up, where that is a process of its own (kind `"os"`)."""
 
 
-def finished(value: Any, output: str) -> Ran:
+def finished(value: Any, output: str) -> RunResult:
     """The result of a program that ran to its end: its value must be plain JSON."""
     try:
-        return Ran(True, plain(value), output, None)
+        return RunResult(True, plain(value), output, None)
     except ValueError as error:
-        return Ran(False, None, output, f"ValueError: {refused(error)}")
+        return RunResult(False, None, output, f"ValueError: {refused(error)}")
 
 
 def refused(why: object) -> str:

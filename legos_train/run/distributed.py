@@ -1,4 +1,4 @@
-"""Generation on several ranks: each plays its share, all get all episodes; and rank 0's checkpoint for all of them."""
+"""Generation on several ranks: each plays its share and all get all episodes; and rank 0's checkpoint for all."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from legos_train.rollout import Generator, Job
 
 
 class SharedGenerator:
-    """Plays every `size`-th job on this rank, and hands out the episodes of all of them.
+    """Plays every `size`-th job on this rank, and returns the episodes of all ranks.
 
     Args:
-        inner: what plays here.
+        inner: the generator on this rank.
         world: all ranks.
     """
 

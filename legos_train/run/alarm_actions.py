@@ -1,4 +1,4 @@
-"""What a run does when the collapse monitor raises an alarm."""
+"""Responses to alarms of the collapse monitor."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from legos_train.run.parts import Parts
 
 
 def respond(parts: Parts, alarm: Alarm) -> dict[str, Any]:
-    """Acts on an alarm as configured; returns what to log: the alarm and what was done.
+    """Acts on an alarm as configured; returns what to log: the alarm and the action taken.
 
     `warn`: nothing. `raise_kl`: the KL weight is multiplied by `kl_factor`. `inject_opponents`: `random` joins the
-    league (or a league of fixed opponents begins). `rollback`: the best weights measured so far come back. `stop`: the
-    run ends after this step, with its checkpoint.
+    league (or a league of fixed opponents starts). `rollback`: the best weights so far are restored. `stop`: the run
+    ends after this step, with its checkpoint.
     """
     done = "none"
     if alarm.action == "raise_kl":
@@ -26,14 +26,14 @@ def respond(parts: Parts, alarm: Alarm) -> dict[str, Any]:
         done = _inject(parts)
     elif alarm.action == "rollback":
         if parts.best is None:
-            done = "nothing has been measured yet to go back to"
+            done = "no evaluated weights yet to go back to"
         else:
             parts.backend.load(parts.best.weights)
             parts.learner.replaced = parts.learner.step
             parts.drop_caches()
             parts.sync.policy()
             parts.monitor.reset()
-            done = f"weights of step {parts.best.step} are back"
+            done = f"restored the weights of step {parts.best.step}"
     elif alarm.action == "stop":
         parts.stop_reason = alarm.text
         done = "stopping"
@@ -41,7 +41,7 @@ def respond(parts: Parts, alarm: Alarm) -> dict[str, Any]:
 
 
 def alarms_of(parts: Parts, record: Mapping[str, Any], start: Mapping[str, float]) -> dict[str, Any]:
-    """`alarms` of a row that has just got its evaluation: those it had, and those that the evaluation sets off."""
+    """`alarms` of a row that was just evaluated: those it had, and those that the evaluation triggers."""
     last, average = eval_numbers.by_weights(record["eval"])
     found = parts.monitor.check_measured(record["step"], start, last, average)
     told = [*record.get("alarms", ()), *(respond(parts, alarm) for alarm in found)]
@@ -53,7 +53,7 @@ def _inject(parts: Parts) -> str:
     if not envs:
         return f"{parts.config.title} has fewer than two trained seats: there is no seat for an opponent"
     if parts.league is None:
-        never = 10**9  # no snapshots: only random play is wanted
+        never = 10**9  # no snapshots: only random play
         start = parts.learner.step
         settings = LeagueSettings(
             mode="fsp", opponents=("random",), latest=0.5, snapshot_every=never, start_from=start, pool=1
@@ -63,4 +63,4 @@ def _inject(parts: Parts) -> str:
     if "random" not in parts.league.members:
         parts.league.join("random")
         return "random play has joined the league"
-    return "random play is in the league already"
+    return "random play is already in the league"

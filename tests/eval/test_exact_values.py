@@ -12,7 +12,7 @@ import pytest
 import legos_envs
 from legos_envs import exact
 from legos_train.cli.main import main
-from legos_train.evaluation.exactly import (
+from legos_train.evaluation.exact_values import (
     PolicyTable,
     action_probabilities,
     code_table,

@@ -1,4 +1,4 @@
-"""What training measures: the envs of the run, and those held out. Each is a course: an env, its players, its games."""
+"""The evaluations of a run, on its own and held-out envs. Each is a task: an env, its players, its games."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from legos_envs import InfoSet, exact
 from legos_train.arena import Arena, EnvSlot, actor_of
 from legos_train.config import TrainConfig, sections
 from legos_train.errors import ConfigError
-from legos_train.evaluation.exactly import MANY_POSITIONS, exact_names, solvable
+from legos_train.evaluation.exact_values import MANY_POSITIONS, exact_names, solvable
 from legos_train.evaluation.outcomes import competitive, sides_of
 from legos_train.observe import eval_numbers
 from legos_train.players import Actor, actors
@@ -23,18 +23,18 @@ SELF = "self"
 
 
 @dataclass(slots=True)
-class Course:
-    """An env as it is measured.
+class EvalTask:
+    """An env to evaluate.
 
     Attributes:
         slot: the env and its seats.
         env: one instance of it, after a reset.
-        info_sets: of a game that is measured exactly, else None.
-        players: who plays it, as `Arena.players`.
-        prefix: put before the names of its numbers.
+        info_sets: the information sets of a game that is evaluated exactly, else None.
+        players: its players, as from `Arena.players`.
+        prefix: prefix of the names of its metrics.
         games, samples, seed: as for `legos eval`.
-        every: steps between measurements; 0: only before the first and after the last.
-        opponent: who takes the other seats; None: see `rival`.
+        every: steps between evaluations; 0: only before the first step and after the last.
+        opponent: the policy in the other seats; None: see `rival`.
         held_out: whether the run never trains on it.
     """
 
@@ -63,18 +63,18 @@ class Course:
 
     @property
     def exactly(self) -> bool:
-        """Whether it is measured from probabilities instead of games."""
+        """Whether it is evaluated from probabilities rather than games."""
         return self.info_sets is not None and self.own == list(self.slot.seats)
 
     @property
     def contest(self) -> bool:
-        """Whether sides that the policy takes compete, and no exact number says what it is worth."""
+        """Whether the policy's sides compete and no exact number measures its strength."""
         return competitive(self.env) and not self.exactly and len(self.sides) > 1
 
     @property
     def rival(self) -> str | None:
-        """Who is met in the games: where nobody is named random play if moves are listed, else, in a contest, the base,
-        since a policy against itself breaks even; None: the policy plays all seats.
+        """The opponent in the games: by default random play if moves are listed, else, in a contest, the base, since a
+        policy against itself breaks even; None: the policy plays all seats.
         """
         if self.opponent is not None:
             return None if self.opponent == SELF else self.opponent
@@ -83,13 +83,13 @@ class Course:
 
     @property
     def score(self) -> str:
-        """What the result of its games is called: `vs_random`, a win rate against the base, or `return`."""
+        """The name of the result of its games: `vs_random`, a win rate against the base, or `return`."""
         if self.rival == actors.BASE and self.contest:
             return eval_numbers.BASE_WINS
         return "return" if self.rival is None else f"vs_{re.sub(r'[^A-Za-z0-9]+', '_', self.rival).strip('_')}"
 
     def names(self) -> list[str]:
-        """The numbers that it may give and that can be better or worse, without the prefix."""
+        """The metrics it may produce that can be better or worse, without the prefix."""
         if self.exactly:
             return exact_names(self.env)  # type: ignore[arg-type]
         alone = len(self.own) == 1 and hasattr(self.env.unwrapped, "problems")
@@ -100,14 +100,14 @@ class Course:
         return [self.score, *answers, *roles, *endings, "invalid", "truncated", "unscored"]
 
 
-def followed(best: str | None, courses: Sequence[Course]) -> str:
-    """The number that `best` is chosen by: `eval.best`, which may be `name`, `ENV/name` or `ENV.name`; None: the first
-    of the first course.
+def followed(best: str | None, tasks: Sequence[EvalTask]) -> str:
+    """The metric that selects `best`: `eval.best`, which may be `name`, `ENV/name` or `ENV.name`; None: the first of
+    the first task.
 
     Raises:
-        ConfigError: the courses have no such number; the message says which they have.
+        ConfigError: the tasks have no such metric; the message lists theirs.
     """
-    known = [course.prefix + name for course in courses for name in course.names()]
+    known = [task.prefix + name for task in tasks for name in task.names()]
     dotted = {".".join(name.rsplit("/", 1)): name for name in known}
     if best is None or best in known:
         return best or known[0]
@@ -115,25 +115,25 @@ def followed(best: str | None, courses: Sequence[Course]) -> str:
         return dotted[best]
     near = difflib.get_close_matches(best, dotted, 1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise ConfigError(f"eval.best = {best!r} is nothing that this run measures{hint} There are {', '.join(dotted)}")
+    raise ConfigError(f"eval.best = {best!r} is not a metric of this run{hint} Available: {', '.join(dotted)}")
 
 
-def courses_of(arena: Arena, config: TrainConfig) -> list[Course]:
-    """The envs of the run, then the held-out ones.
+def eval_tasks_of(arena: Arena, config: TrainConfig) -> list[EvalTask]:
+    """The tasks of a run: its envs, then the held-out ones.
 
     Raises:
-        ConfigError: a held-out env cannot be made as told; the message names it.
+        ConfigError: a held-out env cannot be created as configured; the message names it.
     """
     settings, many, out = config.eval, len(arena.envs) > 1, []
     for name, slot in arena.envs.items():
         env, info_sets = _opened(slot)
         every = settings.every if _cheap(info_sets) else 0
         prefix = f"{name}/" if many else ""
-        out.append(Course(slot, env, info_sets, arena.players(slot), prefix, settings.games, 1, config.seed, every))
+        out.append(EvalTask(slot, env, info_sets, arena.players(slot), prefix, settings.games, 1, config.seed, every))
     return [*out, *(_held_out(entry, arena, config) for entry in settings.env)]
 
 
-def _held_out(entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -> Course:
+def _held_out(entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -> EvalTask:
     own, settings = Arena(arena.model), config.eval
     own.learners = arena.learners
     default = arena.default
@@ -146,13 +146,13 @@ def _held_out(entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -
         slot = own.envs[entry.label]
         env, info_sets = _opened(slot, played=entry.opponent is not None)
     except (ValueError, TypeError, LookupError, OSError, ImportError, RuntimeError) as error:
-        if isinstance(error, ModuleNotFoundError):  # the command line says which extra brings it
+        if isinstance(error, ModuleNotFoundError):  # the command line names the missing extra
             raise
         text = error.args[0] if isinstance(error, LookupError) and error.args else error
-        raise ConfigError(f"eval.env {entry.label!r} cannot be made: {text}") from error
+        raise ConfigError(f"eval.env {entry.label!r} cannot be created: {text}") from error
     _add_actors(own, entry, arena, config)
     cheap = settings.every if _cheap(info_sets) else 0
-    course = Course(
+    task = EvalTask(
         slot,
         env,
         info_sets,
@@ -165,18 +165,18 @@ def _held_out(entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -
         opponent=entry.opponent,
         held_out=True,
     )
-    if not course.own:
+    if not task.own:
         raise ConfigError(f"eval.env {entry.label!r}: its actors leave the policy no seat")
-    if course.rival is not None and len(course.sides) < 2:
+    if task.rival is not None and len(task.sides) < 2:
         raise ConfigError(
             f"eval.env {entry.label!r}: opponent = {entry.opponent!r} has no seat, because the policy plays "
             f"{entry.id} alone; leave opponent out"
         )
-    return course
+    return task
 
 
 def _add_actors(own: Arena, entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -> None:
-    """The actors that are named for this env; those of a role in the run's envs are not meant for another one."""
+    """Adds the actors named for this env; actors for a role of the run's envs do not apply to it."""
     slot, prefix = own.envs[entry.label], f"{entry.label}/"
     for role, given in config.actors.items():
         if role.startswith(prefix):
@@ -191,12 +191,12 @@ def _add_actors(own: Arena, entry: sections.HeldOutEntry, arena: Arena, config: 
 
 
 def _opened(slot: EnvSlot, *, played: bool = False) -> tuple[Any, Sequence[InfoSet] | None]:
-    """An instance after a reset and, for a game that can be solved and is not `played`, its information sets."""
+    """An instance after a reset and, for a solvable game that is not `played`, its information sets."""
     env: Any = slot.make()
     env.reset(seed=0, options=slot.options)
     return env, exact.info_sets(env.game) if not played and solvable(env) else None
 
 
 def _cheap(info_sets: Sequence[InfoSet] | None) -> bool:
-    """Whether measuring is cheap enough to be done every few steps."""
+    """Whether an evaluation is cheap enough for every few steps."""
     return info_sets is None or len(info_sets) <= MANY_POSITIONS

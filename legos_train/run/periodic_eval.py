@@ -1,4 +1,4 @@
-"""Measures the weights of a run while it goes on, and remembers the best."""
+"""Evaluates the weights of a run during training, and tracks the best."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from legos_train.players import actors
 from legos_train.run.parts import Best, Parts
 
 AVERAGE = "average"
-"""The adapter that the weight average is measured as."""
+"""The adapter under which the weight average is evaluated."""
 
 
-def evaluate(parts: Parts, courses: Collection[str] | None = None, *, together: bool = True) -> dict[str, float]:
-    """Measures the last weights and, as `NAME_average`, the weight average; keeps track of the best.
+def evaluate(parts: Parts, tasks: Collection[str] | None = None, *, together: bool = True) -> dict[str, float]:
+    """Evaluates the last weights and, as `NAME_average`, the weight average; tracks the best.
 
     Args:
         parts: the run.
-        courses: names of the envs to measure in; by default all.
-        together: whether all ranks measure now; else this one alone.
+        tasks: names of the envs to evaluate in; all by default.
+        together: whether all ranks evaluate now; else only this one.
     """
     step = parts.learner.step
     last, results = parts.backend.snapshot(step), {}
-    results["last"] = (last, _measured(parts, actors.POLICY, courses, together))
+    results["last"] = (last, _measured(parts, actors.POLICY, tasks, together))
     if parts.config.average.kind != "none" and step:
         average = publish_average(parts)
-        results[AVERAGE] = (average, _measured(parts, AVERAGE, courses, together))
+        results[AVERAGE] = (average, _measured(parts, AVERAGE, tasks, together))
     for kind, (weights, numbers) in results.items():
         if step and _better(parts, numbers):
             parts.best = Best(step, kind, numbers, weights)
@@ -37,22 +37,22 @@ def evaluate(parts: Parts, courses: Collection[str] | None = None, *, together: 
 
 
 def publish_average(parts: Parts) -> Snapshot:
-    """Gives the weight average to the measuring engine."""
+    """Publishes the weight average to the evaluation engine."""
     average = parts.backend.average(parts.learner.step)
     parts.backend.publish(parts.sync.local, AVERAGE, average)
     return average
 
 
-def _measured(parts: Parts, adapter: str, courses: Collection[str] | None, together: bool) -> dict[str, float]:
-    """What was measured: on several ranks what rank 0 has, so that they all keep the same weights as the best."""
-    numbers = parts.measurer.measure(adapter, courses)
+def _measured(parts: Parts, adapter: str, tasks: Collection[str] | None, together: bool) -> dict[str, float]:
+    """The results; with several ranks those of rank 0, so that all keep the same weights as the best."""
+    numbers = parts.measurer.measure(adapter, tasks)
     if together and parts.world is not None:
         numbers = json.loads(parts.world.share(json.dumps(numbers).encode()))
     return numbers
 
 
 def _better(parts: Parts, numbers: dict[str, float]) -> bool:
-    """Whether these are better than the best so far; never where no game was scored."""
+    """Whether these are better than the best so far; never if no game was scored."""
     if (chosen := parts.measurer.key(numbers)) is None:
         return False
     key, sign = chosen

@@ -1,0 +1,75 @@
+"""Products of a few rows with a weight matrix, which read the weights at the speed of memory.
+
+OpenBLAS repacks a matrix before it multiplies, which costs more than the product itself where only a few rows share the
+cost. Products of few enough results skip the repacking, so the outputs are computed in slices. Such slices run on one
+thread however many OpenBLAS has, so large matrices are divided among as many threads here.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from inference.forward import fastblas
+
+FloatArray = npt.NDArray[np.float32]
+
+FEW_ROWS = 16
+_SOME_ROWS = 64
+_DIVIDED_ROWS = 32  # up to which dividing slices among threads beats OpenBLAS's own threads
+_NO_PACK = 1200  # OpenBLAS multiplies without packing below about this many results
+_NO_PACK_WORK = 1_000_000
+_LARGE = 1_500_000  # multiplications that are worth the 20 microseconds of another thread
+
+
+def product(x: FloatArray, weight: FloatArray, turned: FloatArray) -> FloatArray:
+    """`x @ weight.T`, computed in whichever way is fastest for this many rows.
+
+    Args:
+        x: (rows, in).
+        weight: (out, in), contiguous.
+        turned: its transpose, a view.
+
+    Returns:
+        (rows, out).
+    """
+    rows, (out, width) = len(x), weight.shape
+    threads = fastblas.threads() if 1 < rows <= _DIVIDED_ROWS and rows * out * width >= _LARGE else 1
+    if 1 < rows <= FEW_ROWS or threads > 1:
+        chunk = slice_size(rows, out, width)
+        if chunk:
+            return _sliced(x, weight.reshape(out // chunk, chunk, width).transpose(0, 2, 1), threads)
+    if FEW_ROWS < rows <= _SOME_ROWS:
+        return (weight @ x.T).T.copy()
+    return x @ turned
+
+
+def _sliced(x: FloatArray, slices: FloatArray, threads: int) -> FloatArray:
+    """(rows, in) times (n, in, chunk) -> (rows, n * chunk)."""
+    count, _, chunk = slices.shape
+    y = np.empty((count, len(x), chunk), np.float32)
+    threads = min(threads, count)
+    edges = [count * i // threads for i in range(threads + 1)]
+    parts = [slice(*pair) for pair in pairwise(edges)]
+    waiting = [_pool(threads - 1).submit(np.matmul, x[None], slices[part], y[part]) for part in parts[1:]]
+    np.matmul(x[None], slices[parts[0]], y[parts[0]])
+    for future in waiting:
+        future.result()
+    return y.transpose(1, 0, 2).reshape(len(x), count * chunk)
+
+
+@lru_cache(4096)
+def slice_size(rows: int, out: int, width: int) -> int:
+    """How many outputs to compute at a time for a few rows; 0: all at once."""
+    most = min(out, _NO_PACK // rows, _NO_PACK_WORK // (rows * width))
+    chunk = next((c for c in range(most, 15, -1) if out % c == 0), 0)
+    return chunk if chunk < out else 0
+
+
+@lru_cache(maxsize=1)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="legos-products")

@@ -1,0 +1,168 @@
+"""The environment that plays a `Game`.
+
+In self-play on a small game, hundreds of episodes come to the same nodes. An env whose episodes follow from the
+deal and the actions runs its rules only where it comes to a new one (`tree.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, ClassVar
+
+from legos_envs import parsing
+from legos_envs.game.rules import Game, InfoSet, State
+from legos_envs.game.tree import MAX_DEPTH, GameTree, Node, tree_of
+from legos_envs.table import Rules, Table
+from legos_envs.text_env import TextEnv
+
+COPIED = ("rewards", "_cumulative_rewards", "terminations", "truncations", "_observed", "_told", "_news", "_returns")
+"""Attributes of an env, all of them flat dicts, that change in the course of an episode."""
+
+
+class GameEnv(TextEnv):
+    """Base class of environments whose rules are a `Game`: the subclass sets `self.game` and its seats."""
+
+    default_memory = "state"
+    view_shows_moves = False
+    """Whether views name the legal moves, so that prompts need no list of them (prompts stay short and uniform)."""
+    replayable: ClassVar[bool] = False
+    """Whether all texts, rewards and infos of an episode follow from what `deal` returns and the actions, so that what
+    was recorded at a position stands for running the rules to it (tree.py). A subclass has to say so itself."""
+    game: Game
+    _deals: list[tuple[float, State]] | None = None
+    _tree: GameTree | None = None
+    _tree_settings: tuple[Any, ...] | None = None
+    _node: Node | None = None
+    """Where the episode is in the tree; None where it has left it."""
+    _running = True
+    """Whether the rules have been run to here."""
+
+    def deal(self, table: Table) -> State:
+        """Draws one of the game's initial states."""
+        deals = self._deals = self._deals or self.game.initial()
+        if len(deals) == 1:
+            return deals[0][1]
+        draw, total = table.random(), 0.0
+        for chance, state in deals:
+            total += chance
+            if draw < total:
+                return state
+        return deals[-1][1]
+
+    def play(self, table: Table) -> Rules[tuple[float, ...]]:
+        game = self.game
+        for i, agent in enumerate(self.possible_agents):
+            table.tell(agent, self.rules_text(i))
+        state = self.deal(table)
+        while (player := game.player(state)) is not None:
+            move = yield from table.ask(
+                self.possible_agents[player],
+                game.view(state, player),
+                legal=game.legal(state),
+                listed=not self.view_shows_moves,
+            )
+            state = game.next(state, move)
+        returns = game.returns(state)
+        for agent, value in zip(self.possible_agents, returns, strict=True):
+            table.reward(agent, value)
+        return returns
+
+    def _open(self) -> None:
+        tree, dealt = self._find_tree(), None
+        self._node, self._running = None, True
+        if tree is not None:
+            with contextlib.suppress(Exception):  # the rules raise it again, with a note that says where
+                dealt = self.deal(Table(self, "", self.options))
+        known = None if tree is None or dealt is None else tree.deals.get(dealt)
+        if known is not None:
+            self.agents = self.possible_agents.copy()
+            self.log = []
+            self._enter(known)
+            return
+        super()._open()
+        if tree is not None and dealt is not None and not self.ended:
+            self._node = tree.begin(dealt, self._recorded())
+
+    def step(self, action: str | None) -> None:
+        """See `TextEnv.step`."""
+        node = self._node
+        if node is None or self.ended or not isinstance(action, str):
+            super().step(action)
+            return
+        following = node.after.get(action)
+        if following is not None:
+            self.log.append(following.entry)
+            self._enter(following)
+            if self.render_mode == "human":
+                self.render()
+            return
+        if not self._running:
+            self._catch_up()
+        self._node = None  # for good where the rules fail
+        super().step(action)
+        tree = self._tree
+        if tree is not None and node.depth < MAX_DEPTH:
+            self._node = tree.go_on(node, action, self.log[-1], self._recorded())
+
+    def _find_tree(self) -> GameTree | None:
+        """The tree of such envs; None where an episode may depend on more than the deal and the actions."""
+        if not (self.replayable and vars(type(self)).get("replayable")):
+            return None
+        settings = (self.memory, self.action_format, self.invalid_retries, self.invalid_reward)
+        settings += (self.invalid_opponent_reward, self.max_turns, self.max_action_chars)
+        if settings != self._tree_settings:
+            self._tree_settings = settings
+            self._tree = tree_of(type(self), *self._made_with, settings)
+        return self._tree
+
+    def _recorded(self) -> dict[str, Any]:
+        """What the env is now, apart from everything that goes on changing."""
+        if not self.ended:
+            for agent in self._waiting:
+                self.observe(agent)  # so that all who come here read the same object
+        copied = {name: getattr(self, name).copy() for name in COPIED}
+        return {
+            **copied,
+            "_messages": {agent: messages.copy() for agent, messages in self._messages.items()},
+            "_facts": {agent: facts.copy() for agent, facts in self._facts.items()},
+            "infos": {agent: info.copy() for agent, info in self.infos.items()},
+            "_waiting": dict.fromkeys(self._waiting),
+            "agent_selection": self.agent_selection,
+            "ended": self.ended,
+        }
+
+    def _enter(self, node: Node) -> None:
+        """Becomes what was recorded; whatever callers get to see is a copy."""
+        state = node.state
+        vars(self).update(state)
+        self.rewards = state["rewards"].copy()
+        self._cumulative_rewards = state["_cumulative_rewards"].copy()
+        self.terminations, self.truncations = state["terminations"].copy(), state["truncations"].copy()
+        self.infos = {agent: info.copy() for agent, info in state["infos"].items()}
+        self._node, self._running = node, False
+
+    def _catch_up(self) -> None:
+        """Runs the rules to where the episode is."""
+        log, mode, self.render_mode = self.log, self.render_mode, None
+        self._waiting = {}
+        try:
+            super()._open()
+            for agent, action in log:
+                self.select(agent)
+                super().step(action)
+        finally:
+            self.render_mode = mode
+        log[:], self.log = self.log, log
+        self._running = True
+
+    def rules_text(self, player: int) -> str:
+        """The text shown to a player at the start: the rules, and how to answer if prompts do not list the moves."""
+        if not self.view_shows_moves:
+            return self.game.rules(player)
+        return f"{self.game.rules(player)} Reply with your move as {parsing.write_action('move', self.action_format)}."
+
+    def observation_in(self, infoset: InfoSet) -> dict[str, tuple[dict[str, str], ...]]:
+        """The observation of the player to move in this information set, with `memory="state"`."""
+        written = None if self.view_shows_moves else self._written(infoset.legal)
+        text = self._prompt(self.rules_text(infoset.player), infoset.view, None, written)
+        return {"messages": ({"role": "user", "content": text},)}
