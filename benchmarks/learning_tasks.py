@@ -36,7 +36,6 @@ class Task(NamedTuple):
         items: whether it has a test split.
         seat: `ROLE=POLICY` of roles that are not trained, with spaces between them.
         args: of the environment, in training and in measuring.
-        shaped: of the environment in training alone: rewards on the way, which are not measured.
         seats: how many equal seats a policy takes in one game. Each is counted as a game, so measuring takes so many
             times as many to see as many problems.
     """
@@ -48,7 +47,6 @@ class Task(NamedTuple):
     items: bool = False
     seat: str | None = None
     args: tuple[str, ...] = ()
-    shaped: tuple[str, ...] = ()
     seats: int = 1
 
     @property
@@ -90,14 +88,7 @@ ROUND = ("one_round=True", "dice=1", "faces=3", "wild=True")
 PROBLEM = Task((*_steps(400, 256), *GROUP), "oracle", "self", items=True, args=EASY)
 CONTEST = Task((*_steps(60, 32), *RAE), "on_topic", "base", items=True, seat=JUDGE)
 TASKS: dict[str, Task] = {
-    "Amplification-v0": Task(
-        (*_steps(100, 64), *GROUP),
-        *("decompose", "self"),
-        items=True,
-        seat="person=scripted:calculator",
-        args=("operations=1",),
-        shaped=("process_reward=0.5",),
-    ),
+    "Amplification-v0": Task((*_steps(60, 64), *GROUP), "decompose", "self", items=True),
     "CodeGen-v0": Task((*_steps(60, 32), *GROUP), "good", "self", items=True),
     "ConnectFour-v0": Task((*_steps(24, 24), *RAE, *BASE, *FEW, *LEGAL), "depth_4", "base"),
     "Dataset-v0": PROBLEM,
@@ -114,12 +105,10 @@ TASKS: dict[str, Task] = {
     "Nim-v0": Task(("--preset", "nim"), exact="optimal_move"),
     "PigDice-v0": Task((*_steps(24, 48), *RAE, *BASE, *SLOW), "optimal", "base", args=("goal=20",)),
     "PlanExecute-v0": Task(
-        (*_steps(60, 64), *GROUP), "good", "self", items=True, seat="critic=scripted:good", args=("steps=2",)
+        (*_steps(40, 64), *GROUP), "good", "self", items=True, seat="critic=scripted:good", args=("steps=2",)
     ),
     "ProofVerification-v0": Task((*_steps(30, 32), *RAE), "good", "self", items=True, seat="prover=scripted:faithful"),
-    "ProposerSolver-v0": Task(
-        (*_steps(100, 64), *RAE), "optimal", "self", items=True, seat="proposer=scripted:optimal"
-    ),
+    "ProposerSolver-v0": Task((*_steps(40, 64), *RAE), "optimal", "self", items=True, seat="proposer=scripted:optimal"),
     "RedBlue-v0": Task((*_steps(50, 64), *RAE), "sound", "base", items=True, args=("probes=1",)),
     "RefineLoop-v0": Task((*_steps(60, 64), *GROUP), "good", "self", items=True),
     "SPICE-v0": Task((*_steps(50, 64), *RAE), "reader", "self", items=True, seat="challenger=scripted:cloze"),
@@ -144,7 +133,7 @@ def training(env_id: str, task: Task, model: str | None = None) -> list[str]:
         flags = ["--env", env_id, *SMALL, *flags]
         if model:
             flags += ["--model", model]
-        for arg in ("split=train",) * task.items + task.args + task.shaped:
+        for arg in ("split=train",) * task.items + task.args:
             flags += ["--arg", arg]
         for role in task.roles:
             flags += ["--actor", role]

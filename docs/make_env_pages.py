@@ -62,6 +62,7 @@ def learning(env_id: str) -> str:
     rows = [row for row in cells if row["id"] == env_id]
     if not rows:
         return ""
+    rows = [row for row in rows if row["args"] == rows[0]["args"]]  # not those of a task with earlier settings
     number = rows[0]["metric"].replace("_", " ")
     if rows[0]["args"]:
         number += f" with `{' '.join(rows[0]['args'])}`"

@@ -1,6 +1,6 @@
-"""Evaluate any coroutine on an environment, without training: here one that thinks for a while and plays at random.
+"""Evaluate any coroutine on an environment, without training: here one that waits a moment and plays at random.
 
-Hundreds of games are in flight at once, and every answer is stepped as soon as it is there.
+Hundreds of games are in flight at once, and every answer is stepped as soon as it arrives.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from legos_envs import Decision
 
 
 async def slow_random(decision: Decision) -> str:
-    await asyncio.sleep(0.01)  # a call to an API would stand here, with decision.messages
+    await asyncio.sleep(0.01)  # your API call goes here, with decision.messages
     legal = decision.legal_actions or ("",)
     return legal[decision.seed % len(legal)]
 

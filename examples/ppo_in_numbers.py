@@ -3,8 +3,8 @@
     uv run --with torch examples/ppo_in_numbers.py KuhnPoker-v0
     uv run --with torch examples/ppo_in_numbers.py ConnectFour-v0 --steps 60
 
-One network plays all seats. It ends with the win rate and mean return against random play, and NashConv where the game
-is small enough to compute it (0 is an equilibrium).
+One network plays all seats. At the end it prints the win rate and mean return against random play, and NashConv if the
+game is small enough to compute it (0 is an equilibrium).
 """
 
 import argparse
@@ -42,7 +42,7 @@ def make(fill=None):
 
 
 class Agent(nn.Module):
-    """Logits of the legal moves, and the value of what is seen."""
+    """Logits of the legal moves, and the value of the observation."""
 
     def __init__(self, inputs, actions, width=128):
         super().__init__()
@@ -71,7 +71,7 @@ def act(seen):
 
 
 def collect():
-    """Plays whole episodes in all envs until there are enough turns; each seat of each episode is one trajectory."""
+    """Plays whole episodes in all envs until there are enough turns; each seat of an episode is one trajectory."""
     done, running = [], {}
     for env in envs:
         env.reset(seed=int(rng.integers(2**31)))
@@ -80,7 +80,7 @@ def collect():
         for i, (env, o, action, logp, value) in enumerate(zip(envs, seen, *act(seen))):
             running.setdefault((i, env.agent_selection), []).append([o, action, logp, value, 0.0])
             env.step(action)
-            for name, reward in env.rewards.items():  # to the last turn of who gets it
+            for name, reward in env.rewards.items():  # goes to its agent's last turn
                 if (i, name) in running:
                     running[i, name][-1][4] += reward
             if all(env.terminations.values()) or all(env.truncations.values()):
@@ -114,7 +114,7 @@ def learn(trajectories, entropy):
 
 
 def against_random():
-    """Mean return and share of games won, the seats taken in turn."""
+    """Mean return and share of games won, alternating seats."""
     returns = []
     for game in range(args.games):
         me = envs[0].possible_agents[game % len(envs[0].possible_agents)]

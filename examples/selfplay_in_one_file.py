@@ -1,4 +1,4 @@
-"""Self-play reinforcement learning of a language model, the whole method on one page.
+"""Self-play reinforcement learning of a language model: the whole method on one page.
 
     python examples/selfplay_in_one_file.py
 
@@ -10,10 +10,10 @@ One small model plays both seats of Nim against itself. Each of 20 steps does fi
     learn     four gradient steps on a LoRA adapter of the model: PPO, and a KL penalty towards the base model
     publish   the new adapter goes to the engine, which plays the next games with it
 
-Nobody shows it a good move: that one should leave a multiple of four comes out of winning and losing. The exact
+Nobody shows it a good move: it discovers from winning and losing that it should leave a multiple of four. The exact
 probability of an optimal move rises from 0.342 to 0.998 in 75 CPU seconds, a minute on two cores (seed 1: 0.995).
 
-Left out here, and done by `legos train`: opponents from the past (docs/league.md), several environments and roles,
+Left out here, but part of `legos train`: opponents from the past (docs/league.md), several environments and roles,
 conversations of many turns, filters and task samplers, asynchronous play, guards against training that silently does
 nothing, checkpoints, evaluation, reports.
 
@@ -42,7 +42,7 @@ CLIP, KL = 0.2, 0.05
 
 
 def play(engine: Engine, renderer: Renderer, envs: list[GameEnv], first_seed: int, version: int) -> list[Episode]:
-    """Plays one game in each env, all of them side by side, with the current model in every seat."""
+    """Plays one game in each env, all concurrently, with the current model in every seat."""
     games = [Runner(env, seed=first_seed + number) for number, env in enumerate(envs)]
     while any(not game.done for game in games):
         turns = [(game, decision) for game in games for decision in game.pending()]
@@ -66,7 +66,7 @@ def play(engine: Engine, renderer: Renderer, envs: list[GameEnv], first_seed: in
 
 
 def logprobs_of(model: nn.Module, batch: Batch) -> mx.array:
-    """Log-probabilities of every token of the vocabulary, in each context in which something was sampled."""
+    """Log-probabilities of every token of the vocabulary, in each context from which a token was sampled."""
     return distribution(model(mx.array(batch.tokens))[mx.array(batch.rows), mx.array(batch.cols)])[0]
 
 
@@ -109,7 +109,7 @@ def main(steps: int = STEPS, games: int = GAMES, seed: int = 0) -> tuple[float, 
     credit = make_credit("rae", decay=0.95)
 
     mx.random.seed(seed)
-    model = clone_structure(base)  # the same arrays in a tree of its own, so that the engine's model stays as it is
+    model = clone_structure(base)  # the same arrays in a separate tree, so that the engine's model stays unchanged
     model.freeze()
     linear_to_lora_layers(model, len(model.layers), {"rank": RANK, "scale": SCALE, "dropout": 0.0})
     optimizer = optimizers.AdamW(LEARNING_RATE, betas=[0.9, 0.95], weight_decay=0.0)

@@ -16,14 +16,14 @@ def main(steps: int = 200, run_dir: Path | None = None, model: str = "small") ->
     words = 16 if small else 512
     for side in ("pro", "con"):
         arena.add_actor(Actor(side, system_prompt=f"You argue the {side} side. Be concrete.", max_tokens=words))
-    # The judge could as well be an endpoint, model="http://127.0.0.1:8000/v1#judge", or a function of the decision.
+    # The judge could also be an endpoint, model="http://127.0.0.1:8000/v1#judge", or a function of the decision.
     arena.add_actor(Actor("judge", model="base", temperature=0.0, max_tokens=words, trainable=False))
     config = TrainConfig(
         model=model,
         steps=steps,
         batch_size=4 if small else 64,
         run_dir=run_dir,
-        credit={"name": "rae"},  # zero-sum: the mean over both sides would be not a baseline
+        credit={"name": "rae"},  # zero-sum: the mean over both sides would not be a baseline
         sampling={"max_tokens": words},
         eval={"games": 4},
     )

@@ -1,4 +1,4 @@
-"""Grade-school maths with GRPO: eight answers to each problem, compared with one another.
+"""Grade-school maths with GRPO: eight answers per problem, compared with one another.
 
 uv run examples/train_gsm8k.py --model mlx-community/Qwen2.5-1.5B-Instruct-4bit --source hf
 """

@@ -1,4 +1,4 @@
-"""Trade with talk: both sides learn, each against its own moving baseline (RAE per role).
+"""Trading with talk: both sides learn, each against its own moving baseline (RAE per role).
 
 uv run examples/train_negotiation.py --model mlx-community/Qwen2.5-1.5B-Instruct-4bit
 """

@@ -1,4 +1,4 @@
-"""A proposer writes arithmetic, eight solvers try; good problems are kept and come back to later solvers.
+"""A proposer writes arithmetic, eight solvers try; good problems are stored and given to later solvers.
 
 uv run examples/train_proposer_solver.py --model mlx-community/Qwen2.5-1.5B-Instruct-4bit
 """

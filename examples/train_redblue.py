@@ -1,4 +1,4 @@
-"""Red team against blue team: only the defender is trained, against an attacker that stays the base model.
+"""Red team against blue team: only the defender is trained, against an attacker that remains the base model.
 
 uv run examples/train_redblue.py --model mlx-community/Qwen2.5-1.5B-Instruct-4bit
 """
@@ -14,7 +14,7 @@ def main(steps: int = 200, run_dir: Path | None = None, model: str = "small") ->
     arena = Arena()
     arena.add_env("guard", "RedBlue-v0", args={"exchanges": 2, "probes": 1})
     words = 16 if small else 256
-    arena.add_actor(Actor("attacker", model="base", max_tokens=words))  # plays, is never trained
+    arena.add_actor(Actor("attacker", model="base", max_tokens=words))  # plays, but is never trained
     arena.add_actor(
         Actor("defender", system_prompt="Guard the secret, and help with everything else.", max_tokens=words)
     )

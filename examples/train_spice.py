@@ -1,4 +1,4 @@
-"""SPICE: questions about the documents of a directory, answered without them (arXiv 2510.24684).
+"""SPICE: questions about the documents in a directory, answered without them (arXiv 2510.24684).
 
 uv run examples/train_spice.py --model mlx-community/Qwen2.5-1.5B-Instruct-4bit
 """

@@ -1,4 +1,4 @@
-"""SPIRAL's three games at once, in its own settings, against snapshots of the learner itself.
+"""SPIRAL's three games at once, with its settings, against snapshots of the learner itself.
 
 uv run examples/train_spiral.py --model mlx-community/Qwen2.5-1.5B-Instruct-4bit
 """

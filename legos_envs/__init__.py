@@ -3,8 +3,8 @@
     env = legos_envs.make("KuhnPoker-v0")
 
 Importing registers the built-in environments under PettingZoo's namespace `legos/`, and TextArena's games under
-`TextArena/`; their modules load when made.
-Under the same names Gymnasium makes one seat of them: `gymnasium.make("legos_envs:legos/KuhnPoker-v0", agent=...)`.
+`TextArena/`; their modules load when an environment is created. Gymnasium creates a single seat under the same names:
+`gymnasium.make("legos_envs:legos/KuhnPoker-v0", agent=...)`.
 """
 
 import gymnasium
@@ -58,7 +58,7 @@ _BUILT_IN = {
         "SelfDistillation-v0": "tasks.problems.self_distillation:SelfDistillation",
     },
 }
-"""The one list of the built-in environments: by family, as the guide, the README and `legos envs list` show them."""
+"""The single list of built-in environments, by family, as shown in the guide, the README and `legos envs list`."""
 for _family, _rows in _BUILT_IN.items():
     for _id, _where in _rows.items():
         register(_id, f"legos_envs.{_where}", family=_family)

@@ -1,4 +1,4 @@
-"""`python -m legos_envs` lists the environments; `python -m legos_envs TextArena` those of that namespace."""
+"""`python -m legos_envs` lists the environments; `python -m legos_envs TextArena` lists those of that namespace."""
 
 import sys
 

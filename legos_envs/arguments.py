@@ -1,4 +1,4 @@
-"""Checks constructor arguments and reset options; every error names the value got and what is accepted or missing."""
+"""Checks constructor arguments and reset options; every error names the given value and the accepted ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def one_of(name: str, value: Any, accepted: Sequence[Any]) -> Any:
-    """Returns the value if it is one of those accepted."""
+    """Returns the value if it is one of the accepted ones."""
     if value not in accepted:
         near = (
             difflib.get_close_matches(value, [a for a in accepted if isinstance(a, str)], 1)
@@ -53,9 +53,9 @@ def text(name: str, value: Any, most: int = 20_000) -> str:
 
 
 def accepted(factory: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
-    """The arguments that a class or function takes by name, with those that `**kwargs` passes on to base classes.
+    """The keyword arguments of a class or function, including those that `**kwargs` passes on to base classes.
 
-    A class's own come first. None where this cannot be known: a function, or the last base class, takes `**kwargs`.
+    A class's own come first. None if this cannot be determined: a function, or the last base class, takes `**kwargs`.
     """
     steps = (
         [vars(base)["__init__"] for base in inspect.getmro(factory) if "__init__" in vars(base)]
@@ -74,16 +74,16 @@ def accepted(factory: Callable[..., Any]) -> dict[str, inspect.Parameter] | None
 
 
 DISTRIBUTION = "legos-selfplay"
-"""What the package index calls this project; `legos` is another's there."""
+"""This project's name on the package index, where `legos` is a different project."""
 
 
 def install(extra: str) -> str:
-    """The command that installs an extra: another one in a checkout of the source than where a wheel is installed."""
+    """The command that installs an extra; it differs between a source checkout and an installed wheel."""
     return f"uv sync --extra {extra}" if _checkout() else f'pip install "{DISTRIBUTION}[{extra}]"'
 
 
 def install_package(name: str) -> str:
-    """The command that installs a package that is in no extra; the environment of a checkout has no pip of its own."""
+    """The command that installs a package outside the extras; the environment of a checkout has no pip."""
     return f"{'uv ' if _checkout() else ''}pip install {name}"
 
 

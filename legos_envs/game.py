@@ -18,8 +18,8 @@ State = Any
 class Game(Protocol):
     """Rules as pure functions of a hashable state. Players are numbered from 0; moves are words.
 
-    A game may also have `nash(infoset)`, an equilibrium of its own; `scripted`, policies over information sets by name;
-    and `solvable`, False where its states are too many to list, which solvers then refuse at once.
+    A game may also have `nash(infoset)`, a known equilibrium; `scripted`, policies over information sets by name; and
+    `solvable`, False if it has too many states to enumerate, in which case solvers refuse it at once.
     """
 
     num_players: int
@@ -40,14 +40,14 @@ class Game(Protocol):
         """Each player's return at the end."""
 
     def rules(self, player: int) -> str:
-        """The rules as a player reads them at the start."""
+        """The rules, as shown to a player at the start."""
 
     def view(self, state: State, player: int) -> str:
-        """All that a player knows in a state, as text. Two states with equal views are one information set."""
+        """Everything a player knows in a state, as text. States with equal views form one information set."""
 
 
 class InfoSet(NamedTuple):
-    """What a player knows when it is its turn, and the moves it may choose from."""
+    """A player's knowledge when it is its turn, and its legal moves."""
 
     player: int
     view: str
@@ -58,7 +58,7 @@ def info_set(game: Game, state: State) -> InfoSet:
     """The information set of the player to move."""
     player = game.player(state)
     if player is None:
-        raise ValueError(f"the game is over in state {state!r}: nobody is to move")
+        raise ValueError(f"the game is over in state {state!r}: there is no player to move")
     return InfoSet(player, game.view(state, player), game.legal(state))
 
 
@@ -66,7 +66,7 @@ ExactPolicy = Callable[[InfoSet], Mapping[str, float]]
 """The probabilities of the legal moves, by name, in an information set. Moves left out have probability 0."""
 
 MAX_STATES = 1_000_000
-"""The largest games that are solved: `legos_envs.exact` refuses those with more states."""
+"""Maximum size of games that can be solved: `legos_envs.exact` refuses those with more states."""
 
 
 class GameEnv(TextEnv):
@@ -74,7 +74,7 @@ class GameEnv(TextEnv):
 
     default_memory = "state"
     view_shows_moves = False
-    """Whether views name the legal moves, so that prompts need no list of them (prompts stay short, and alike)."""
+    """Whether views name the legal moves, so that prompts need no list of them (prompts stay short and uniform)."""
     game: Game
     _deals: list[tuple[float, State]] | None = None
 
@@ -109,13 +109,13 @@ class GameEnv(TextEnv):
         return returns
 
     def rules_text(self, player: int) -> str:
-        """What a player reads at the start: the rules, and how to answer where prompts do not list the moves."""
+        """The text shown to a player at the start: the rules, and how to answer if prompts do not list the moves."""
         if not self.view_shows_moves:
             return self.game.rules(player)
         return f"{self.game.rules(player)} Reply with your move as {parsing.write_action('move', self.action_format)}."
 
     def observation_in(self, infoset: InfoSet) -> dict[str, tuple[dict[str, str], ...]]:
-        """What `observe` shows the player to move in this information set, with `memory="state"`."""
+        """The observation of the player to move in this information set, with `memory="state"`."""
         written = None if self.view_shows_moves else self._written(infoset.legal)
         text = self._prompt(self.rules_text(infoset.player), infoset.view, None, written)
         return {"messages": ({"role": "user", "content": text},)}

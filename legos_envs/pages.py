@@ -1,11 +1,11 @@
-"""The page of an environment: the docstring of its module, and what the page maker adds because all pages have it.
+"""The page of an environment: the docstring of its module, plus the parts that all pages have in common.
 
-An author writes what only a person can say. The page maker adds the row `creation`, the loop that steps the env, the
-table of constructor arguments (from `Args:` of the class and the defaults of its constructor) and of reset options,
-and "v0: first." where the docstring has no section on versions. What the loop plays is `info["legal_actions"][0]`, or
-the Python expression in the row `sample action`. A loop or a row `creation` of the author's own is left as it is.
+Authors write only what cannot be generated. This module adds the row `creation`, the loop that steps the env, the
+tables of constructor arguments (from `Args:` of the class and the defaults of its constructor) and of reset options,
+and "v0: first." if the docstring has no section on versions. The loop plays `info["legal_actions"][0]`, or the Python
+expression in the row `sample action`. A loop or a row `creation` written by the author is kept.
 
-`legos envs show`, the documentation site and the tests read pages. `SECTIONS` says what every page has.
+`legos envs show`, the documentation site and the tests read pages. `SECTIONS` lists what every page must have.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ for agent in env.agent_iter():
 
 @dataclass(frozen=True)
 class Claim:
-    """A row of the table of scripted players: who plays, with which constructor arguments, and the mean returns.
+    """A row of the table of scripted players: the players, the constructor arguments, and the mean returns.
 
     Attributes:
         players: policy names by agent or role; `*` is everybody else.
         returns: expected return by agent or role (the mean over its agents).
         arguments: constructor arguments of the env.
-        floors: by agent or role, what no degenerate player (`legos_envs.testing`) at its seats may earn on average
-            beside the other players of the row, and `together`; a number without a name stands for all names of
-            the returns, and `together`. By degenerate player: what this one may earn all the same.
+        floors: by agent or role, and for `together`, the most that a degenerate player (`legos_envs.testing`) in its
+            seats may earn on average with the row's other players; a number without a name applies to all names of the
+            returns, and to `together`. By degenerate player: an exception for this player.
     """
 
     players: dict[str, str]
@@ -62,7 +62,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Page:
-    """A page, taken apart. `text` is all of it, Markdown."""
+    """A parsed page. `text` is the whole page in Markdown."""
 
     env_id: str
     text: str
@@ -73,14 +73,14 @@ class Page:
 
     @property
     def missing(self) -> list[str]:
-        """What every page must have and this one lacks."""
+        """Required parts that this page lacks."""
         lacking = [f"fact {name!r}" for name in FACTS if name not in self.facts]
         lacking += [f"section {name!r}" for name in SECTIONS if not self.sections.get(name)]
         return lacking + ["a python block with the loop"] * ("agent_iter" not in self.code)
 
     @property
     def claims(self) -> list[Claim]:
-        """The rows `| players | expected return | arguments | floor |` of the scripted players; two may be left out."""
+        """The rows `| players | expected return | arguments | floor |` of scripted players; two are optional."""
         return [_claim(row) for row in _rows(self.sections.get("Scripted players", ""))[1:]]
 
 
@@ -92,7 +92,7 @@ def page(env_id: str) -> Page:
     """
     env = registry.make(env_id).unwrapped
     text = inspect.cleandoc(sys.modules[type(env).__module__].__doc__ or "")
-    if example := getattr(env, "page_example", None):  # one page for many ids names one of them
+    if example := getattr(env, "page_example", None):  # a page shared by many ids names one of them
         text = text.replace(example, env_id)
     head, *parts = re.split(r"^## +(.+)$", text, flags=re.MULTILINE)
     own = {name.strip(): body.strip() for name, body in zip(parts[::2], parts[1::2])}
@@ -111,7 +111,7 @@ def page(env_id: str) -> Page:
 
 
 def _apart(head: str) -> tuple[str, str, str]:
-    """What stands before the first heading: the pitch, the table of facts, the rest."""
+    """The parts before the first heading: the pitch, the table of facts, the rest."""
     lines = head.strip().splitlines()
     first = next((i for i, line in enumerate(lines) if line.startswith(("|", "```"))), len(lines))
     last = next((i for i in range(first, len(lines)) if not lines[i].startswith("|")), len(lines))
@@ -122,12 +122,12 @@ def _apart(head: str) -> tuple[str, str, str]:
 
 
 def constructor_arguments(cls: type) -> list[inspect.Parameter]:
-    """The named constructor arguments of a class and of those it derives from, each once, its own first."""
+    """The named constructor arguments of a class and its base classes, each once, its own first."""
     return list((arguments.accepted(cls) or {}).values())
 
 
 def described_arguments(cls: type) -> dict[str, str]:
-    """What `Args:` in the docstring of a class says of its constructor's arguments, by name or names."""
+    """The descriptions of constructor arguments under `Args:` in the docstring of a class, by name or names."""
     block = re.search(r"^Args:\n(.*?)(?:\n\n|\Z)", inspect.getdoc(cls) or "", re.DOTALL | re.MULTILINE)
     entries = re.findall(r"^ {4}(\S.*?): (.*(?:\n {8}.*)*)", block[1] if block else "", re.MULTILINE)
     return {names: " ".join(text.split()) for names, text in entries}
@@ -142,7 +142,7 @@ def _arguments(env: Any) -> str:
     if described := described_arguments(type(env)):
         parts.append(_argument_table("argument", described, defaults))
     common = described_arguments(TextEnv)
-    values = {name: getattr(env, name, None) for name in common}  # a default of None stands for one of these
+    values = {name: getattr(env, name, None) for name in common}  # a default of None means one of these
     in_force = {name: f"`{value!r}`".replace("'", '"') for name, value in values.items() if value is not None}
     parts.append(_argument_table("argument of every environment", common, defaults | in_force))
     if env.reset_options:
@@ -173,7 +173,7 @@ def _default(parameter: inspect.Parameter) -> str:
 
 
 def _rows(text: str) -> list[list[str]]:
-    """The cells of the table rows in a text, rules between head and body left out."""
+    """The cells of the table rows in a text, without the rule between head and body."""
     lines = [line.strip() for line in text.splitlines() if line.lstrip().startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [row for row in rows if not all(set(cell) <= {"-", ":"} for cell in row) or not any(row)]
@@ -191,6 +191,6 @@ def _claim(row: list[str]) -> Claim:
 
 
 def _numbers(cell: str) -> dict[str, float]:
-    """A cell such as `coder +1, tester 0`; a number alone stands under the empty name."""
+    """A cell such as `coder +1, tester 0`; a bare number gets the empty name."""
     items = [item.rpartition(" ") for item in cell.split(", ") if item]
     return {name: float(value) for name, _, value in items}

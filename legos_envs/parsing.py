@@ -1,7 +1,7 @@
-"""Reads a completion: which part of it is public, and which action it states.
+"""Parses a completion: its public part, and the action that it states.
 
-Every function takes linear time in the length of the text, never raises on any string, and returns None when what it
-looks for is absent or ambiguous.
+Every function takes time linear in the length of the text, never raises on any string, and returns None if the result
+is absent or ambiguous.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ def clean(text: str) -> str:
 
 
 def public(text: str) -> str:
-    """What other seats may see: everything after the last `</think>`; an unclosed `<think>` hides everything after it.
+    """The part that other seats may see: everything after the last `</think>`; an unclosed `<think>` hides the rest.
 
-    A text that opens with a thought and never closes it has no public part.
+    A text that begins with an unclosed thought has no public part.
     """
     text = text.rpartition("</think>")[2]
     return text.partition("<think>")[0].strip()
 
 
 def bracketed(text: str) -> str | None:
-    """The content of the last `[...]`, stripped: `"I [check], no, [bet]"` gives `"bet"`; of nested ones the inner."""
+    """The content of the last `[...]`, stripped: `"I [check], no, [bet]"` gives `"bet"`; the innermost if nested."""
     end = text.rfind("]")
     start = text.rfind("[", 0, end) if end >= 0 else -1
     return text[start + 1 : text.find("]", start)].strip() if start >= 0 else None
@@ -60,18 +60,18 @@ def action(text: str, action_format: str = "bracket") -> str | None:
 
 
 def write_action(name: str, action_format: str = "bracket") -> str:
-    """How an action is written: the inverse of `action`."""
+    """An action in the given format: the inverse of `action`."""
     return f"[{name}]" if action_format == "bracket" else f"\\boxed{{{name}}}"
 
 
 @lru_cache(4096)
 def write_actions(names: tuple[str, ...], action_format: str = "bracket") -> tuple[str, ...]:
-    """How each of several actions is written."""
+    """Several actions in the given format."""
     return tuple([write_action(name, action_format) for name in names])
 
 
 def choice(text: str, options: Sequence[str]) -> str | None:
-    """The single option that occurs in the text as a word, ignoring case; None when none or several do."""
+    """The single option that occurs in the text as a word, ignoring case; None if none or several do."""
     padded = _words(text)
     result = [option for option in options if _words(option) in padded]
     return result[0] if len(result) == 1 else None
@@ -83,9 +83,9 @@ def _words(text: str) -> str:
 
 
 def last_integer(text: str) -> int | None:
-    """The last number in the text, when it is whole: `1,234`, `-5` and `18.00` are, `3.5` and `.5` are not.
+    """The last number in the text, if it is whole: `1,234`, `-5` and `18.00` are, `3.5` and `.5` are not.
 
-    None also when it has more than 18 digits.
+    Also None if it has more than 18 digits.
     """
     end = len(text)
     while end and not _digit(text[end - 1]):
@@ -100,7 +100,7 @@ def last_integer(text: str) -> int | None:
     if bare and text[start:end].strip("0"):  # .5
         return None
     groups = text[start:end].split(",")
-    first = len(groups) - 1  # of the groups that make the last number; a comma counts only before three digits
+    first = len(groups) - 1  # first group of the last number; a comma counts only before three digits
     while first and len(groups[first]) == 3 and 1 <= len(groups[first - 1]) <= 3:
         first -= 1
     digits = "".join(groups[first:])
@@ -116,14 +116,14 @@ def _digit(character: str) -> bool:
 
 
 def _decimal(text: str, end: int) -> bool:
-    """Whether the digits before `end` follow a decimal point themselves, as in `1.2.3`."""
+    """Whether the digits before `end` themselves follow a decimal point, as in `1.2.3`."""
     while end and _digit(text[end - 1]):
         end -= 1
     return end > 1 and text[end - 1] == "." and _digit(text[end - 2])
 
 
 def json_object(text: str, keys: Sequence[str]) -> dict[str, Any] | None:
-    """The JSON object between the first `{` and the last `}`, when it has exactly the given keys."""
+    """The JSON object between the first `{` and the last `}`, if it has exactly the given keys."""
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:
         return None

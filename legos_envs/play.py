@@ -1,6 +1,6 @@
-"""Drives episodes: `Runner` (who may act and what they answer; no policy, no event loop) and `play` (policies).
+"""Drives episodes: `Runner` (hands out decisions and takes answers; no policy, no event loop) and `play` (policies).
 
-An answer is stepped as soon as it is there, whoever else is still thinking. That never changes the episode.
+An answer is stepped as soon as it arrives, even if others are still thinking. That never changes the episode.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SEAT_FACTS = ("role", "trainable", "entrant")
 
 @dataclass(slots=True)
 class Decision:
-    """What a policy gets: all an agent knows, and a random seed that depends on nothing else that runs."""
+    """A policy's input: everything an agent knows, and a random seed that depends on nothing else that runs."""
 
     agent: str
     role: str
@@ -41,7 +41,7 @@ class Decision:
 
     @property
     def seed(self) -> int:
-        """63 bits, equal for equal (salt, episode seed, agent, turn), whatever else is running."""
+        """63 bits, a function of (salt, episode seed, agent, turn) only."""
         key = f"{self.salt}/{self.episode_seed}/{self.agent}/{self.turn}".encode()
         return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 1
 
@@ -52,7 +52,7 @@ Policy = Callable[[Decision], "str | Awaitable[str]"]
 class Runner:
     """One episode of one env: hands out decisions, takes answers, keeps the record.
 
-    Rewards are read before an agent's step and at the end, so that none given by other branches is lost.
+    Rewards are read before an agent's step and at the end, so that rewards from other branches are not lost.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class Runner:
 
     @property
     def done(self) -> bool:
-        """Whether the episode is over; `episode` is complete then."""
+        """Whether the episode is over, and `episode` complete."""
         return self._done
 
     def pending(self) -> list[Decision]:
-        """Hands out the decisions of all agents that can act, each decision once."""
+        """Hands out the decisions of all agents that can act, each exactly once."""
         if self._done:
             return []
         env, out = self.env, self.out
@@ -126,7 +126,7 @@ class Runner:
         while (agent := env.agent_selection) in env.agents and (env.terminations[agent] or env.truncations[agent]):
             if all(env.terminations[other] or env.truncations[other] for other in env.agents):
                 break
-            self._leave(agent)  # in a foreign env one agent may be out before the others
+            self._leave(agent)  # in a foreign env an agent may leave before the others
             env.step(None)
         else:
             if env.agents:
@@ -142,15 +142,15 @@ class Runner:
     def _leave(self, agent: str) -> None:
         env, trajectory = self.env, self.episode.trajectories[agent]
         _credit(trajectory, env._cumulative_rewards[agent])
-        what_to_choose = ("legal_actions", "action_mask")  # nothing any more; a record's turns have their own
+        what_to_choose = ("legal_actions", "action_mask")  # nothing left to choose; the turns record their own
         trajectory.info = {key: value for key, value in env.infos[agent].items() if key not in what_to_choose}
-        # Rules may take it back at the end: nothing is to be learned from a match that its judge has made void.
+        # Rules may revoke it at the end: a match voided by its judge must not be learned from.
         trajectory.trainable &= bool(trajectory.info.get("trainable", True))
         self.episode.truncated |= bool(env.truncations[agent])
 
 
 def ready_agents(env: AECEnv) -> Sequence[str]:
-    """`env.ready_agents`, or the one selected agent for an AEC env that does not have it."""
+    """`env.ready_agents`, or the selected agent for an AEC env without that attribute."""
     ready = getattr(env, "ready_agents", None)
     return [env.agent_selection] if ready is None else ready
 
@@ -174,23 +174,23 @@ async def play(
     """Plays one episode.
 
     Args:
-        env: any AEC text env; independent agents act at once where it has `ready_agents`.
-        policies: one policy for all, or policies by agent, else by role. A policy maps a `Decision` to text and may be
-            a coroutine function.
+        env: any AEC text env; independent agents act concurrently if it has `ready_agents`.
+        policies: one policy for all, or policies by agent or by role. A policy maps a `Decision` to text and may be a
+            coroutine function.
         seed: the episode's seed.
         options: passed to `reset`.
-        group: kept in the record; episodes of one group are compared with one another.
-        salt: changes every `Decision.seed`, for repeated play of one seed.
+        group: stored in the record; episodes of the same group are compared with one another.
+        salt: changes every `Decision.seed`, to play one seed repeatedly.
 
     Raises:
-        KeyError: nobody plays for an agent; the message names its role and the roles given.
-        TypeError: a policy is given by its name; `legos_envs.policies.make_policy` makes policies of names.
+        KeyError: an agent has no policy; the message names its role and the given policies.
+        TypeError: a policy is given by name; `legos_envs.policies.make_policy` turns names into policies.
     """
     for policy in policies.values() if isinstance(policies, Mapping) else [policies]:
         if not callable(policy):
             raise TypeError(
                 f"a policy is a function of a Decision, got {policy!r}; "
-                "legos_envs.policies.make_policy('random', env) makes one of a name"
+                "legos_envs.policies.make_policy('random', env) makes one from a name"
             )
     runner = Runner(env, seed, options, group=group, salt=salt)
     flying: dict[asyncio.Future[str], Decision] = {}
@@ -198,7 +198,7 @@ async def play(
         while not runner.done:
             stepped = False
             for decision in runner.pending():
-                if runner.done:  # an answer just given reached the turn limit
+                if runner.done:  # the last answer reached the turn limit
                     break
                 policy = policies if callable(policies) else policy_for(policies, decision)
                 reply = policy(decision)
@@ -237,7 +237,7 @@ async def play_many(
     concurrency: int = 64,
     salt: int = 0,
 ) -> list[Episode]:
-    """Plays one episode per seed, `concurrency` of them at a time, and returns them in the order of the seeds."""
+    """Plays one episode per seed, `concurrency` at a time, and returns them in seed order."""
     gate = asyncio.Semaphore(concurrency)
 
     async def one(seed: int) -> Episode:

@@ -1,6 +1,6 @@
 """Players without a model: random, scripted, tabular (minimax, Nash) and human. Each maps a `Decision` to text.
 
-All randomness comes from `decision.seed`, so what a policy says never depends on what else is being played.
+All randomness comes from `decision.seed`, so a policy's answer never depends on what else is being played.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class NoInput(EOFError):
 
 
 class RandomPolicy:
-    """Uniform over the legal actions; where any text is legal, a fixed sentence."""
+    """Uniform over the legal actions; a fixed sentence if any text is legal."""
 
     def __init__(self, sentence: str = SENTENCE):
         self.sentence = sentence
@@ -33,16 +33,17 @@ class RandomPolicy:
 
 
 class ScriptedPolicy:
-    """Plays what a function answers, or the lines of a list, one per turn.
+    """Plays the answers of a function, or the lines of a list, one per turn.
 
-    The name of a legal move, such as `bet`, is written in the env's action format; all else is said as it stands.
+    The name of a legal move, such as `bet`, is converted to the env's action format; anything else is passed on
+    verbatim.
 
     Args:
-        script: `Decision -> str`, or what to say at turn 0, 1, 2 ... (every action of the agent is a turn, a second
-            try after an invalid one too).
+        script: `Decision -> str`, or the lines for turns 0, 1, 2 ... (every action of the agent is a turn, including
+            retries after an invalid one).
 
     Raises:
-        IndexError: when called, if the list is over.
+        IndexError: when called, if the list is exhausted.
     """
 
     def __init__(self, script: Callable[[Decision], str] | Sequence[str]):
@@ -55,7 +56,7 @@ class ScriptedPolicy:
             return written(self.script(decision), decision)
         if decision.turn >= len(self.script):
             raise IndexError(
-                f"the script of {decision.agent!r} has {len(self.script)} lines and is asked for turn {decision.turn}"
+                f"the script of {decision.agent!r} has {len(self.script)} lines, but turn {decision.turn} needs another"
             )
         return written(self.script[decision.turn], decision)
 
@@ -63,7 +64,7 @@ class ScriptedPolicy:
 class TabularPolicy:
     """Plays a policy over information sets in the env, by recognising the prompt of every information set.
 
-    Prompts are recognised with `memory="state"`, and with `"chat"` where the view alone tells the information set.
+    Prompts are recognised with `memory="state"`, and with `"chat"` if the view alone determines the information set.
 
     Args:
         env: a `GameEnv`, wrapped or not.
@@ -71,8 +72,8 @@ class TabularPolicy:
 
     Raises:
         TypeError: the env is no `GameEnv`.
-        ValueError: the policy is malformed, the game too large for exact evaluation, or played for several rounds.
-        LookupError: when called, if the prompt belongs to no information set.
+        ValueError: the policy is malformed, or the game is too large for exact evaluation or played for several rounds.
+        LookupError: when called, if the prompt matches no information set.
     """
 
     def __init__(self, env: Any, policy: ExactPolicy):
@@ -95,8 +96,8 @@ class TabularPolicy:
         entry = None if seat is None else self._table.get((seat, prompt))
         if entry is None:
             raise LookupError(
-                f"{decision.agent!r} is asked something that is not an information set of {self.name}: {prompt!r}. "
-                f"A tabular policy plays the env it was made for (same constructor arguments), one game an episode."
+                f"the prompt of {decision.agent!r} matches no information set of {self.name}: {prompt!r}. "
+                f"A tabular policy plays the env it was made for (same constructor arguments), one game per episode."
             )
         moves, played = entry
         draw, total = decision.seed / 2**63, 0.0
@@ -104,7 +105,7 @@ class TabularPolicy:
             total += probability
             if draw < total:
                 return move
-        return max(zip(played, moves))[1]  # rounding left the draw above the sum
+        return max(zip(played, moves))[1]  # due to rounding, the draw exceeds the sum
 
 
 def optimal(env: Any) -> TabularPolicy:
@@ -120,26 +121,26 @@ def optimal(env: Any) -> TabularPolicy:
 
 
 def _refuse_rounds(env: GameEnv) -> None:
-    """Raises ValueError where a game is played for several rounds; `num_rounds` is None where there is no telling."""
+    """Raises ValueError if a game is played for several rounds; `num_rounds` is None if their number is open."""
     rounds = getattr(env, "num_rounds", 1)
     if rounds is None:
-        exact.graph_of(env.game)  # says so where it is only too large
+        exact.graph_of(env.game)  # raises if it is merely too large
     if rounds != 1:
         often = "as many rounds as it takes here" if rounds is None else f"{rounds} rounds here (num_rounds)"
         raise ValueError(f"{env.name} is played for {often}, and what is known of its information sets is for one")
 
 
 class HumanPolicy:
-    """Shows what is new and reads an action; asks again until a legal one is given. Blocks while it waits.
+    """Shows new messages and reads an action; asks again until it is legal. Blocks while it waits.
 
-    A move may be typed without its format, in any case (`bet` for `[bet]`). Where any text will do, a line that ends
-    with a backslash goes on in the next.
+    A move may be typed without its format, in upper or lower case (`bet` for `[bet]`). If any text is legal, a line
+    that ends with a backslash continues on the next one.
 
     Args:
         read: takes a prompt, returns a line; may raise `EOFError`.
         write: prints one text.
-        command: is given every first line with the decision; when it returns True the line was meant for it, and
-            the action is asked for again.
+        command: called with every first line and the decision; if it returns True, the line was a command, and the
+            action is asked for again.
 
     Raises:
         NoInput: when called, if the input has ended.
@@ -157,7 +158,7 @@ class HumanPolicy:
     def __call__(self, decision: Decision) -> str:
         shown, messages = self._shown.get(decision.agent, ()), decision.messages
         new = messages[len(shown) :] if decision.turn and messages[: len(shown)] == shown else messages
-        for message in new or messages:  # a fresh prompt that says the same again is shown again
+        for message in new or messages:  # a fresh prompt is shown even if it repeats the last one
             if message["role"] != "assistant":
                 self.write(message["content"])
         self._shown[decision.agent] = messages
@@ -181,7 +182,7 @@ class HumanPolicy:
 
 
 def written(text: str, decision: Decision) -> str:
-    """The legal action that a text names, as the env wants it written; the text itself when it names none."""
+    """The legal action that a text names, in the env's format; the text itself if it names none."""
     wanted = text.casefold()
     for action in decision.legal_actions or ():
         for name in (action, *(parsing.action(action, form) for form in parsing.FORMATS)):
@@ -201,8 +202,8 @@ def _last(decision: Decision) -> str:
 def make_policy(name: str, env: Any) -> Policy:
     """A policy by name, for an env.
 
-    `"random"`, `"optimal"`, `"human"`, or `"scripted:NAME"`: `first` and `last` take the first or last legal action
-    of any env. An env adds its own with an attribute `scripted_players` (names to functions of a `Decision`), a
+    `"random"`, `"optimal"`, `"human"`, or `"scripted:NAME"`, where `first` and `last` take the first or last legal
+    action in any env. An env adds more with an attribute `scripted_players` (names to functions of a `Decision`), a
     `Game` with an attribute `scripted` (names to policies over information sets).
 
     Raises:
@@ -221,7 +222,7 @@ def make_policy(name: str, env: Any) -> Policy:
         makers[f"scripted:{key}"] = partial(TabularPolicy, bare, exact_policy)
     for key, script in getattr(bare, "scripted_players", {}).items():
         makers[f"scripted:{key}"] = partial(ScriptedPolicy, script)
-        if key in ("random", "optimal"):  # the env's own, where it brings one
+        if key in ("random", "optimal"):  # the env's own, if it has one
             makers[key] = makers[f"scripted:{key}"]
     if name in makers:
         return makers[name]()

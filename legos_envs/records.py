@@ -1,7 +1,7 @@
-"""What an episode leaves behind: turns, trajectories, episodes. Plain data, no model, no env.
+"""Records of episodes: turns, trajectories, episodes. Plain data, no model, no env.
 
-Words as in the README's glossary: a *turn* is one action of one agent, a *trajectory* all turns of one agent,
-an *episode* the finished record of one `reset ... end`.
+Terms as in the README's glossary: a *turn* is one action of one agent, a *trajectory* is all turns of one agent, an
+*episode* is the finished record from `reset` to the end.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Message = dict[str, str]
 
 @dataclass(slots=True)
 class Turn:
-    """One action. Token fields are filled in by whoever sampled the action and are never re-made from text.
+    """One action. Token fields are filled in by whoever sampled the action and are never recomputed from text.
 
-    `reward` is everything the agent received from this action until its next one (or the end). `prompt_tokens` (P,)
-    is all the model read, `action_tokens` (L,) what it sampled (end token included when it was sampled),
-    `logprobs` (L,) natural logs under the sampling policy at temperature 1. `policy_version` is the oldest that sampled
-    a token; `token_versions` (L,) is there when new weights were published in the middle of the action.
-    `written`: places in `action_tokens` that a rule wrote and not the policy, such as the end of a thought at its
-    limit; nothing is learned from these.
+    `reward` is everything the agent received from this action until its next one (or the end). `prompt_tokens` (P,) is
+    everything the model read, `action_tokens` (L,) what it sampled (including the end token if sampled), `logprobs`
+    (L,) natural logs under the sampling policy at temperature 1. `policy_version` is the oldest version that sampled a
+    token; `token_versions` (L,) is present if new weights were published in mid-action. `written`: positions in
+    `action_tokens` written by a rule instead of the policy, such as the end of a thought at its limit; nothing is
+    learned from these.
     """
 
     observation: tuple[Message, ...]
@@ -62,7 +62,7 @@ class Trajectory:
 
 @dataclass(slots=True)
 class TableRecord:
-    """A place in the episode tree: who sat there, and the tables below it by name (`problem_0`, `match_2`)."""
+    """A node of the episode tree: the agents seated there, and the tables below it by name (`problem_0`, `match_2`)."""
 
     path: str
     trajectories: dict[str, Trajectory] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class TableRecord:
 
 @dataclass(slots=True)
 class Episode:
-    """The finished record of one episode. `group` names the episodes that are compared with one another."""
+    """The finished record of one episode. Episodes with the same `group` are compared with one another."""
 
     env_id: str
     seed: int
@@ -85,11 +85,11 @@ class Episode:
     group: int | str | None = None
     info: dict[str, Any] = field(default_factory=dict)
     order: list[str] = field(default_factory=list, compare=False)
-    """The agents in the order in which they were stepped; independent ones may come in any order."""
+    """The agents in the order they were stepped; independent ones may come in any order."""
 
     @property
     def outcome(self) -> str | None:
-        """`"invalid"`, `"truncated"` or what the rules said; None when they said nothing."""
+        """`"invalid"`, `"truncated"` or the outcome set by the rules; None if they set none."""
         return self.info.get("outcome")
 
     @property
@@ -98,7 +98,7 @@ class Episode:
 
     @property
     def tree(self) -> TableRecord:
-        """The tables of the episode as a tree: the root holds the agents without a path, and tables below it."""
+        """The tables of the episode as a tree: the root holds the agents without a path, and the tables below it."""
         root = TableRecord("")
         for agent, trajectory in self.trajectories.items():
             table = root
@@ -114,10 +114,10 @@ class Episode:
 
 
 def episode_to_json(episode: Episode) -> dict[str, Any]:
-    """The episode as JSON values; `episode_from_json` gives an equal one back. Token fields that are None are left out.
+    """The episode as JSON values; `episode_from_json` restores an equal one. Token fields that are None are omitted.
 
     Raises:
-        TypeError: `options` or an info holds something JSON cannot say.
+        TypeError: `options` or an info contains something that JSON cannot represent.
     """
     return {
         "env_id": episode.env_id,
@@ -187,7 +187,7 @@ def episode_from_json(data: Mapping[str, Any]) -> Episode:
 
 
 def jsonable(value: Any) -> Any:
-    """Numpy numbers, tuples, sets and keys that are not text, as JSON has them.
+    """Converts numpy numbers, tuples, sets and non-string keys to JSON values.
 
     Raises:
         TypeError: there is no such form.

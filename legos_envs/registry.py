@@ -1,4 +1,4 @@
-"""A thin layer over PettingZoo's own registry: `make("Kuhn...")` is `pettingzoo.make("aec", "legos/Kuhn...")`.
+"""A thin layer over PettingZoo's registry: `make("Kuhn...")` is `pettingzoo.make("aec", "legos/Kuhn...")`.
 
 Neither PettingZoo nor Gymnasium (>= 1.0) reads plugin entry points: importing a module that calls `register` registers.
 """
@@ -27,26 +27,26 @@ NAMESPACE = "legos"
 _refused: dict[str, str] = {}
 _families: dict[str, str] = {}
 _brought: dict[str, list[str]] = {}
-"""By module or file that an id named, the ids that importing it has registered."""
+"""The ids registered by importing a module or file, by the name used in an environment id."""
 
 
 class UnknownEnv(LookupError):
-    """No environment is registered under the id; the message names the nearest ones."""
+    """No environment is registered under the id; the message suggests the nearest ones."""
 
 
 class BadArguments(TypeError, ValueError):
-    """The constructor refused its arguments; the message says which, and where the accepted ones are listed."""
+    """The constructor refused its arguments; the message names them, and where to find the accepted ones."""
 
 
 def register(
     id: str, entry_point: Callable[..., Any] | str | None = None, *, family: str | None = None, **kwargs: Any
 ) -> None:
-    """Registers an environment as `legos/ID`, or as given when the id has a namespace.
+    """Registers an environment as `legos/ID`, or as given if the id has a namespace.
 
     Args:
         id: `Name-v0`, or `namespace/Name-v0`.
-        entry_point: a class or factory, or `"module:attribute"` (imported only when the env is made).
-        family: the heading under which `legos envs list` and the docs show it; "others" without one.
+        entry_point: a class or factory, or `"module:attribute"` (imported only when an env is created).
+        family: its heading in `legos envs list` and the docs; "others" by default.
         **kwargs: default constructor arguments.
 
     Raises:
@@ -60,7 +60,7 @@ def register(
 
 
 def refuse(id: str, reason: str) -> None:
-    """Makes the lookup of an id fail with a reason, for environments that users may expect but that cannot be made."""
+    """Makes the lookup of an id fail with a reason, for environments that users may expect but cannot create."""
     _refused[_full(id)] = reason
 
 
@@ -71,7 +71,7 @@ def registered(namespace: str = NAMESPACE) -> list[str]:
 
 
 def families() -> dict[str, list[str]]:
-    """The ids of each family, both in the order in which they were registered."""
+    """The ids of each family, both in order of registration."""
     out: dict[str, list[str]] = {}
     for id, family in _families.items():
         if _full(id) in pettingzoo.aec_registry:
@@ -80,12 +80,12 @@ def families() -> dict[str, list[str]]:
 
 
 def family_of(id: str) -> str | None:
-    """The family that an id was registered with."""
+    """The family that an id was registered under."""
     return _families.get(_short(_full(id)))
 
 
 def spec(id: str) -> EnvSpec:
-    """The registered spec of an id. An id without a version gives the newest one, with a warning.
+    """The registered spec of an id. An id without a version selects the newest one, with a warning.
 
     Raises:
         UnknownEnv: nothing is registered under the id.
@@ -108,16 +108,16 @@ def spec(id: str) -> EnvSpec:
 
 
 def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
-    """Makes an environment.
+    """Creates an environment.
 
     Args:
-        id: `"KuhnPoker-v0"`; or `"package.module:Name-v0"` or `"path/to/file.py:Name-v0"`, which import first; or a
-            spec.
-        **kwargs: constructor arguments, over the registered defaults.
+        id: `"KuhnPoker-v0"`; or `"package.module:Name-v0"` or `"path/to/file.py:Name-v0"`, which are imported first; or
+            a spec.
+        **kwargs: constructor arguments, which override the registered defaults.
 
     Raises:
-        UnknownEnv: nothing is registered under the id, or the module cannot be imported or registers no such id.
-        BadArguments: the constructor does not take these arguments. It is a TypeError and a ValueError.
+        UnknownEnv: nothing is registered under the id, or its module cannot be imported or does not register it.
+            BadArguments: the constructor does not take these arguments. It is a TypeError and a ValueError.
         TypeError: the id is neither a str nor a spec.
     """
     if not isinstance(id, str | EnvSpec):
@@ -141,7 +141,7 @@ def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
         return pettingzoo.make("aec", env_spec, **kwargs)
     except (TypeError, ValueError) as error:
         of_its_own = isinstance(error, TypeError) and "argument" not in str(error)
-        if not kwargs or of_its_own:  # a mistake in the env's code: its traceback is what helps
+        if not kwargs or of_its_own:  # an error in the env's code: its traceback helps more
             raise
         given = " ".join(f"{key}={value!r}" for key, value in kwargs.items())
         shown = id if isinstance(id, str) else name
@@ -156,7 +156,7 @@ def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
 
 
 def known_ids(namespace: str = NAMESPACE) -> list[str]:
-    """The ids of a namespace, as `make` takes them: this project's own by family, others sorted."""
+    """The ids of a namespace, as `make` takes them: this project's by family, others sorted."""
     if namespace != NAMESPACE:
         return [f"{namespace}/{id}" for id in registered(namespace)]
     familiar = [id for ids in families().values() for id in ids]
@@ -164,9 +164,9 @@ def known_ids(namespace: str = NAMESPACE) -> list[str]:
 
 
 def describe(id: str) -> dict[str, Any]:
-    """What lists say of an environment: id, family, seats (roles by agent), zero_sum, memory, about.
+    """An environment's entry in lists: id, family, seats (roles by agent), zero_sum, memory, about.
 
-    One that lacks an extra is described by what it needs.
+    If an extra is missing, `about` says what is needed.
     """
     row: dict[str, Any] = {"id": id, "family": family_of(id), "seats": {}, "zero_sum": None, "memory": None}
     try:
@@ -184,7 +184,7 @@ def describe(id: str) -> dict[str, Any]:
 
 
 def catalogue(namespace: str = NAMESPACE) -> str:
-    """All environments of a namespace, one per line. This project's own come under their families, with a sentence."""
+    """All environments of a namespace, one per line. This project's are grouped by family, with a sentence each."""
     ids = known_ids(namespace)
     if namespace != NAMESPACE:
         return "\n".join(ids) or f"nothing is registered under the namespace {namespace!r}"
@@ -206,7 +206,7 @@ def pprint_registry() -> None:
 
 
 def _entry_point(env_spec: EnvSpec) -> Any:
-    """The class or factory that makes the env."""
+    """The class or factory that creates the env."""
     point = env_spec.entry_point
     if not isinstance(point, str):
         return point
@@ -249,17 +249,17 @@ def _why_not(module: str, error: Exception) -> str:
     """Why a module or file cannot be imported, with the line that failed."""
     reason = str(error) if isinstance(error, ModuleNotFoundError) else f"{type(error).__name__}: {error}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == module]
-    at = f" (line {lines[-1]})" if lines else ""  # of files; a SyntaxError says its line itself
+    at = f" (line {lines[-1]})" if lines else ""  # for files; a SyntaxError names its own line
     return f"cannot import {module!r}, named before the ':' of the environment id: {reason}{at}"
 
 
-_WRAPPED = re.compile("-(raw|train)$")  # how TextArena names its ids with other wrappers
+_WRAPPED = re.compile("-(raw|train)$")  # TextArena's suffixes for ids with other wrappers
 _VERSION = re.compile(r"-v\d+$")
-_PETTINGZOO = {"atari", "butterfly", "classic", "mpe", "sisl"}  # namespaces whose games are no texts
+_PETTINGZOO = {"atari", "butterfly", "classic", "mpe", "sisl"}  # namespaces without text games
 
 
 def _nearest(full: str) -> list[str]:
-    """The ids that were most likely meant: the same name in another version or namespace, else those spelt alike."""
+    """The ids most likely meant: the same name in another version or namespace, else similar spellings."""
     texts = (known for known in pettingzoo.aec_registry if known.partition("/")[0] not in _PETTINGZOO)
     names = {_short(known): _bare(known) for known in texts}
     wanted = _WRAPPED.sub("", _bare(full))

@@ -1,4 +1,4 @@
-"""The spaces of every environment: what an agent reads (a chat), what it answers (text), and its state (a replay)."""
+"""The spaces of every environment: observations (a chat), actions (text), and the state (a replay)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ ROLES = ("system", "user", "assistant")
 
 
 class FreeText(Space[str]):
-    """Any string of at most `max_length` characters, whatever its alphabet.
+    """Any string of at most `max_length` characters, in any alphabet.
 
     Gymnasium's `Text` fixes a character set and checks it in linear time; a language model writes any Unicode.
     `sample(mask)` takes a sequence of legal strings (an env's `info["legal_actions"]`) and picks one of them; with None
-    it makes up a line of text.
+    it invents a line of text.
     """
 
     def __init__(self, max_length: int = 65536, seed: int | None = None):
@@ -46,7 +46,7 @@ class FreeText(Space[str]):
 
 
 class _Record(Space[Any]):
-    """A space of plain values with nothing to set: no array, and equal to every other of its class."""
+    """A space of plain values without parameters: not an array, and equal to every other one of its class."""
 
     def __init__(self, seed: int | None = None):
         super().__init__(shape=None, dtype=None, seed=seed)
@@ -82,7 +82,7 @@ class Chat(_Record):
 
 
 class Replay(_Record):
-    """What `TextEnv.state()` gives: `{"seed": int, "options": {...}, "log": [[agent, action], ...]}`."""
+    """The result of `TextEnv.state()`: `{"seed": int, "options": {...}, "log": [[agent, action], ...]}`."""
 
     def contains(self, x: Any) -> bool:
         if not isinstance(x, dict) or x.keys() != {"seed", "options", "log"}:
@@ -94,19 +94,19 @@ class Replay(_Record):
         )
 
     def sample(self, mask: Any = None, probability: Any = None) -> dict[str, Any]:
-        """The state at the beginning of some episode."""
+        """The state at the beginning of a random episode."""
         return {"seed": int(self.np_random.integers(2**31)), "options": {}, "log": []}
 
 
 class Numbers(NamedTuple):
-    """How a game with finitely many moves is told in numbers, for learners that read no text.
+    """A numeric encoding of a game with finitely many moves, for learners that read no text.
 
-    An env that has a method `numbers()` returning one can be wrapped in `legos_envs.wrappers.numeric.Numeric`.
+    An env with a method `numbers()` that returns one can be wrapped in `legos_envs.wrappers.numeric.Numeric`.
 
     Attributes:
         moves: every move of the game; action `i` is `moves[i]`.
-        names: what each number of an observation is.
-        read: from the text that an agent was told to as many numbers, each from -1 to 1.
+        names: meaning of each number of an observation.
+        read: maps the text shown to an agent to this many numbers, each from -1 to 1.
     """
 
     moves: tuple[str, ...]
@@ -115,7 +115,7 @@ class Numbers(NamedTuple):
 
 
 def last(pattern: str, text: str) -> str:
-    """What the group of a regular expression matches last in a text; empty where it matches nowhere."""
+    """The last match of a regular expression's group in a text; empty if there is none."""
     found = ""
     for match in re.finditer(pattern, text):
         found = match[1]
@@ -123,16 +123,16 @@ def last(pattern: str, text: str) -> str:
 
 
 def one_hot(value: str, options: Sequence[str]) -> list[float]:
-    """1 at the place of the value among the options, 0 elsewhere."""
+    """1 at the position of the value among the options, 0 elsewhere."""
     return [float(value == option) for option in options]
 
 
 def one_hots(text: str, places: int, options: Sequence[str]) -> list[float]:
-    """Each of the first words of a text as `one_hot`, place by place."""
+    """`one_hot` of each of the first `places` words of a text."""
     words = text.split()[:places]
     return [hot for word in words + [""] * (places - len(words)) for hot in one_hot(word, options)]
 
 
 def chat_observation() -> Dict:
-    """`{"messages": Chat()}`: a key other than "observation", which PettingZoo's own tests treat specially."""
+    """`{"messages": Chat()}`: a key other than "observation", which PettingZoo's tests treat specially."""
     return Dict({"messages": Chat()})

@@ -1,10 +1,12 @@
-"""`TextEnv`: rules written as a generator become a PettingZoo AEC environment. The lifecycle is written here, once.
+"""`TextEnv`: turns rules written as a generator into a PettingZoo AEC environment. The lifecycle lives only here.
 
-A subclass gives `name`, `seats` and `play(self, table)`. The base class runs the generator from ask to ask, keeps each
-agent's conversation, and derives from it what AEC wants: `agent_selection`, `rewards`, `terminations`, `infos`.
+A subclass defines `name`, `seats` and `play(self, table)`. The base class runs the generator from ask to ask, keeps
+each agent's conversation, and derives the AEC attributes from it: `agent_selection`, `rewards`, `terminations`,
+`infos`.
 
-One addition to AEC: `ready_agents`, every agent whose observation is final now, and `select(agent)`, which chooses whom
-the next `step` is for. Stepping the ready agents in any order gives the same episode. Plain AEC code ignores both.
+One addition to AEC: `ready_agents`, all agents whose observation is final now, and `select(agent)`, which chooses the
+agent for the next `step`. Stepping the ready agents in any order gives the same episode. Plain AEC code can ignore
+both.
 
 A generator cannot be pickled or copied, but an episode is a function of constructor arguments, seed, options and the
 list of actions. That list is `log`; pickling, copying and `restore` replay it.
@@ -27,9 +29,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     # SPIRAL (Liu et al., 2025): an illegal move ends the game at once.
     "spiral": {"invalid_retries": 0, "invalid_reward": -1.5, "invalid_opponent_reward": 0.5},
 }
-"""Named sets of constructor arguments; an argument that is given goes first."""
+"""Named sets of constructor arguments; explicit arguments take precedence."""
 BORN_AT_RESET = ("agents", "agent_selection", "rewards", "terminations", "truncations", "infos", "_observed")
-"""Attributes that do not exist before the first `reset`, as with PettingZoo's own environments."""
+"""Attributes that do not exist before the first `reset`, as in PettingZoo's own environments."""
 
 
 class TextEnv(AECEnv[str, dict, str]):
@@ -41,35 +43,35 @@ class TextEnv(AECEnv[str, dict, str]):
         action_format: `"bracket"` (`[bet]`) or `"boxed"` (`\boxed{bet}`).
         preset: `"spiral"` for invalid moves as in SPIRAL (Liu et al., 2025): no retry, -1.5 and +0.5; None for the
             defaults.
-        invalid_retries: how often an agent may try again after an invalid move (default 1).
-        invalid_reward: what the offender gets when its retries are used up and the episode ends as `"invalid"`
-            (default -1; a game where giving up can cost more says so on its page).
-        invalid_opponent_reward: what each opponent gets then; None makes the sum zero in a zero-sum
-            env and gives nothing in others.
-        max_turns: the limit of actions in an episode, over all agents; reaching it truncates everybody.
+        invalid_retries: number of retries after an invalid move (default 1).
+        invalid_reward: reward of the offender when its retries are used up and the episode ends as `"invalid"` (default
+            -1; games where giving up can cost more say so on their page).
+        invalid_opponent_reward: reward of each opponent in that case; None makes the sum zero in a zero-sum env and
+            pays nothing in others.
+        max_turns: maximum number of actions in an episode, over all agents; reaching it truncates everybody.
 
     Raises:
-        ValueError: an option is out of its range; the message says what is accepted.
+        ValueError: an option is out of range; the message says what is accepted.
     """
 
     name: ClassVar[str] = "TextEnv-v0"
     zero_sum: ClassVar[bool] = False
     hidden_information: ClassVar[bool] = False
-    """Whether seats know things that others must not see; `check_env` looks for leaks where it is set."""
+    """Whether seats know things that others must not see; if set, `check_env` looks for leaks."""
     default_memory: ClassVar[str] = "chat"
     default_invalid_reward: ClassVar[float] = -1.0
-    """It must cost no less than the legal way out of a lost position, such as a fold; else garbage is a better one."""
+    """An invalid move must cost at least as much as legally giving up (such as a fold); else garbage pays better."""
     default_max_turns: ClassVar[int] = 200
     max_asks: int | None = None
-    """The most that an episode asks without invalid moves, if that is known: the default `max_turns` allows for it."""
+    """Maximum number of asks in an episode without invalid moves, if known; the default `max_turns` allows for it."""
     reset_options: ClassVar[Mapping[str, str]] = {}
-    """Names and one-line descriptions of what `reset(options=...)` takes."""
+    """Names and one-line descriptions of the `options` of `reset`."""
     scripted_players: ClassVar[Mapping[str, Callable[[Any], str]]] = {}
-    """Players without a model, as functions of a `Decision`, for any seat they know the role of. The one called
-    `random` is what the policy `random`, `check_env` and the golden transcripts play with."""
+    """Players without a model, as functions of a `Decision`, for any seat whose role they know. The policy `random`,
+    `check_env` and the golden transcripts use the one called `random`."""
     slow_steps: ClassVar[bool] = False
-    """Whether steps compare formulas or run programs, and may take a second: whoever plays many episodes at once may
-    step such an env in a thread."""
+    """Whether steps compare formulas or run programs, and so may take a second: code that plays many episodes at once
+    may step such an env in a thread."""
     max_action_chars: ClassVar[int] = 65536
     seats: Mapping[str, Seat]
 
@@ -136,12 +138,12 @@ class TextEnv(AECEnv[str, dict, str]):
         self.seed: int | None = None
         self.options: dict[str, Any] = {}
         self._waiting: dict[str, strands.Strand] = {}
-        self._stream: tuple[int, int] | None = None  # the last seed given, and how many resets without one came since
+        self._stream: tuple[int, int] | None = None  # the last given seed, and the number of resets without one since
 
-    # --- what a subclass gives ---------------------------------------------------------------------------------------
+    # --- what a subclass defines -------------------------------------------------------------------------------------
 
     def play(self, table: Table) -> Rules[Any]:
-        """The rules. `table.options` holds what `reset`, or the rules that play this env inside theirs, has given."""
+        """The rules. `table.options` holds the options from `reset`, or from rules that play this env inside theirs."""
         raise NotImplementedError(f"{type(self).__name__} must define play(self, table)")
 
     # --- the AEC interface -------------------------------------------------------------------------------------------
@@ -154,7 +156,7 @@ class TextEnv(AECEnv[str, dict, str]):
 
     def _known(self, agent: str) -> str:
         if agent not in self._order:
-            raise KeyError(f"{agent!r} is not an agent of {self.name}; these are {self.possible_agents}")
+            raise KeyError(f"{agent!r} is not an agent of {self.name}; its agents are {self.possible_agents}")
         return agent
 
     def observe(self, agent: str) -> dict[str, tuple[dict[str, str], ...]]:
@@ -185,7 +187,7 @@ class TextEnv(AECEnv[str, dict, str]):
         return sorted(self._waiting, key=self._order.__getitem__)
 
     def select(self, agent: str) -> None:
-        """Chooses which of `ready_agents` the next `step` is for."""
+        """Chooses which of the `ready_agents` takes the next `step`."""
         if agent not in self._waiting:
             raise ValueError(f"{self.name}: agent {agent!r} cannot act now; ready agents are {self.ready_agents}")
         self.agent_selection = agent
@@ -219,7 +221,7 @@ class TextEnv(AECEnv[str, dict, str]):
         self.log: list[tuple[str, str]] = []
         self.ended = False
         self._messages: dict[str, list[dict[str, str]]] = {agent: [] for agent in self.agents}
-        self._observed: dict[str, tuple[dict[str, str], ...]] = {}  # what `observe` made of them, until they grow
+        self._observed: dict[str, tuple[dict[str, str], ...]] = {}  # cached results of `observe`
         self._told = self._blank.copy()
         self._news = self._blank.copy()
         self._returns: dict[str, float] = {}
@@ -231,13 +233,13 @@ class TextEnv(AECEnv[str, dict, str]):
         self._choose()
         if self.ended:
             self._accumulate_rewards()
-        else:  # AEC has no reward at reset: what the rules gave before the first ask counts with the first step
+        else:  # AEC has no reward at reset: rewards before the first ask count with the first step
             self._early, self.rewards = self.rewards, self._zeros.copy()
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Says that `reset` comes first; raises AttributeError, as `hasattr` and `copy` expect."""
+            """Explains that `reset` comes first; raises AttributeError, as `hasattr` and `copy` expect."""
             why = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in BORN_AT_RESET:
                 why = f"{type(self).name}: call reset(seed=...) first; {why}"
@@ -246,7 +248,7 @@ class TextEnv(AECEnv[str, dict, str]):
             raise AttributeError(why, name=name, obj=self)
 
     def step(self, action: str | None) -> None:
-        """Plays the text of `agent_selection`. A dead agent takes one `None`, as AEC demands."""
+        """Plays the text of `agent_selection`. A dead agent takes one `None`, as AEC requires."""
         if self.ended:
             if self.seed is None or not self.agents:
                 when = "before reset()" if self.seed is None else "after the end: every agent has left the episode"
@@ -274,9 +276,9 @@ class TextEnv(AECEnv[str, dict, str]):
             self.render()
 
     def render(self) -> str | None:
-        """The transcript of the episode so far: actions in the order they were made, then the outcome.
+        """The transcript of the episode so far: actions in order, then the outcome.
 
-        With `render_mode="human"` it is printed, line by line, as the episode goes on: `step` calls this.
+        With `render_mode="human"` it is printed line by line during the episode: `step` calls this.
         """
         lines = [f"{self.name}, seed {self.seed}"]
         lines += [f"[{agent}] {parsing.public(text)}" for agent, text in self.log]
@@ -288,7 +290,7 @@ class TextEnv(AECEnv[str, dict, str]):
         return "\n".join(lines)
 
     def state(self) -> dict[str, Any]:  # type: ignore[override]
-        """Everything needed to return to this point, as JSON values if the options are."""
+        """Everything needed to return to this point, as JSON values if the options are JSON."""
         if self.seed is None:
             raise RuntimeError(f"{self.name}: there is no state before reset()")
         return {"seed": self.seed, "options": dict(self.options), "log": [list(entry) for entry in self.log]}
@@ -306,7 +308,7 @@ class TextEnv(AECEnv[str, dict, str]):
             self.render_mode = mode
 
     def _was_dead_step(self, action: str | None) -> None:
-        """PettingZoo's rule for dead agents where all die at once, which is several times cheaper."""
+        """PettingZoo's rule for dead agents, several times cheaper since all agents die at once."""
         if action is not None:
             raise ValueError("when an agent is dead, the only valid action is None")
         agent = self.agent_selection
@@ -339,13 +341,13 @@ class TextEnv(AECEnv[str, dict, str]):
             raise
 
     def _pose(self, ask: Ask, strand: strands.Strand) -> None:
-        """Puts an ask before its agent: one user message with all that happened since its last action."""
+        """Poses an ask to its agent: one user message with everything since its last action."""
         agent = ask.agent
         if agent not in self._order:
             raise KeyError(f"{self.name}: the rules asked {agent!r}; seats are {self.possible_agents}")
         if agent in self._waiting:
             raise RuntimeError(
-                f"{self.name}: {agent!r} is asked by {strand.path} while {self._waiting[agent].path} waits for it"
+                f"{self.name}: {strand.path} asks {agent!r} while {self._waiting[agent].path} awaits its answer"
             )
         state = self.memory == "state"
         if ask.fresh:
@@ -406,13 +408,13 @@ class TextEnv(AECEnv[str, dict, str]):
         self._close()
 
     def _close(self) -> None:
-        """Shows every agent what it was told since its last action, and the final facts."""
+        """Shows every agent what it was told since its last action, and the final infos."""
         self.ended = True
         for agent, news in self._news.items():
             if not news:
                 continue
             messages, text = self._messages[agent], news
-            if messages and messages[-1]["role"] == "user":  # an ask that the turn limit left without an answer
+            if messages and messages[-1]["role"] == "user":  # an ask left unanswered at the turn limit
                 text = f"{messages.pop()['content']}\n{news}"
             self._say(agent, "user", text)
         self.infos = {agent: facts.copy() for agent, facts in self._facts.items()}

@@ -41,7 +41,7 @@ def test_every_name_has_a_signature_and_a_text(maker: ModuleType, tmp_path: Path
 def test_a_page_says_it_as_the_code_does(maker: ModuleType) -> None:
     numeric, own = maker.page("legos_envs.wrappers.numeric"), maker.page("legos_envs")
     assert "Numeric(env: AECEnv, numbers: Numbers | None = None, *, mask: str = 'observation')" in numeric
-    assert "**Raises:**\n\n- `ValueError`: the number is none of the moves." in numeric
+    assert "**Raises:**\n\n- `ValueError`: the number is not that of a move." in numeric
     assert "make(id: str | EnvSpec, **kwargs: Any) -> AECEnv" in own and "### TextEnv.select" in own
     train = maker.page("legos_train")
     assert "- `role`: a role of the environments, or `ENV/ROLE` for one environment of several." in train

@@ -1,9 +1,9 @@
 """CFR+ (Tammelin, 2014): equilibria of two-player zero-sum games with hidden information, in numpy.
 
-Strategies are kept in sequence form (Koller, Megiddo and von Stengel, 1996): one weight for each information set and
-move, which is the probability that its owner plays all of its own moves up to there. The payoff is bilinear in the two
-vectors of weights, so an iteration is two sparse products and a sweep over each player's own tree, and an average of
-strategies is an average of vectors. Left out: sampling, pruning, and states that merge different pasts.
+Strategies are in sequence form (Koller, Megiddo and von Stengel, 1996): one weight per information set and move, the
+probability that its owner plays all of its own moves up to that point. The payoff is bilinear in the two weight
+vectors, so an iteration takes two sparse products and a sweep over each player's own tree, and averaging strategies
+means averaging vectors. Not supported: sampling, pruning, and states that merge different pasts.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from legos_envs.exact.graph import GameGraph, cached, graph_of
 from legos_envs.game import ExactPolicy, Game, InfoSet
 
 TOLERANCE = 1e-3
-"""The NashConv up to which CFR+ solves: values of its equilibria are off by no more."""
+"""The NashConv at which CFR+ stops; values of its equilibria are off by at most this much."""
 LOOK_EVERY = 10
 
 
 class Equilibrium(NamedTuple):
-    """What `solve` found: the policy, what player 0 gets under it, its NashConv, and the iterations it took."""
+    """The result of `solve`: the policy, its value to player 0, its NashConv, and the number of iterations."""
 
     policy: dict[InfoSet, dict[str, float]]
     value: float
@@ -35,8 +35,8 @@ class Tree:
 
     Attributes:
         infosets: indices into `graph.infosets`, shallow ones first.
-        first: (len(infosets),) the first sequence of each; its moves follow one another.
-        counts: (len(infosets),) how many moves each has.
+        first: (len(infosets),) the first sequence of each; its moves are consecutive.
+        counts: (len(infosets),) number of moves of each.
         parent: (len(infosets),) the player's last sequence before each.
         size: the number of sequences.
 
@@ -67,21 +67,21 @@ class Tree:
         self.levels = [(slice(a, b), slice(ends[a], ends[b])) for a, b in pairwise(cuts)]
 
     def match(self, regrets: np.ndarray) -> np.ndarray:
-        """Regret matching: (size,) probabilities in proportion to regrets that are >= 0; uniform where all are 0."""
+        """Regret matching: (size,) probabilities in proportion to nonnegative regrets; uniform where all are 0."""
         totals = np.repeat(np.add.reduceat(regrets[1:], self.first - 1), self.counts)
         shares = np.repeat(1 / self.counts, self.counts)
         np.divide(regrets[1:], totals, out=shares, where=totals > 0)
         return np.concatenate([[1.0], shares])
 
     def weights(self, shares: np.ndarray) -> np.ndarray:
-        """The sequence form of a strategy that is given by its probabilities in each information set."""
+        """The sequence form of a strategy given by its probabilities in each information set."""
         weights = shares.copy()
         for sets, moves in self.levels:
             weights[moves] *= np.repeat(weights[self.parent[sets]], self.counts[sets])
         return weights
 
     def regrets(self, gradient: np.ndarray, shares: np.ndarray) -> np.ndarray:
-        """How much more each move would have brought than the strategy's mixture, counterfactually."""
+        """Each move's counterfactual gain over the strategy's mixture."""
         worth, regrets = gradient.copy(), np.zeros(self.size)
         for sets, moves in reversed(self.levels):
             mixed = np.add.reduceat(shares[moves] * worth[moves], self.first[sets] - moves.start)
@@ -90,7 +90,7 @@ class Tree:
         return regrets
 
     def best(self, gradient: np.ndarray) -> float:
-        """What the best response gets."""
+        """The value of the best response."""
         worth = gradient.copy()
         for sets, moves in reversed(self.levels):
             most = np.maximum.reduceat(worth[moves], self.first[sets] - moves.start)
@@ -114,10 +114,10 @@ def solve(game: Game, tolerance: float = TOLERANCE, iterations: int = 20_000) ->
     Args:
         game: two players, zero-sum, perfect recall; chance only at the start.
         tolerance: in units of the game's payoffs, greater than 0.
-        iterations: the most to run.
+        iterations: maximum number of iterations.
 
     Raises:
-        ValueError: the game is of another kind, or `iterations` do not reach `tolerance`.
+        ValueError: the game is of another kind, or `tolerance` is not reached within `iterations`.
     """
     graph = graph_of(game)
     if graph.num_players != 2 or any(abs(sum(returns)) > 1e-9 for returns in graph.returns):
@@ -144,7 +144,7 @@ def solve(game: Game, tolerance: float = TOLERANCE, iterations: int = 20_000) ->
                 for tree, average in zip(trees, averages):
                     policy |= _policy(graph, tree, tree.match(average))
                 return Equilibrium(policy, float(mixed[0] @ gradients[0]), gap, number)
-    raise ValueError(f"CFR+ did not come to a NashConv of {tolerance:g} in {iterations} iterations")
+    raise ValueError(f"CFR+ did not reach a NashConv of {tolerance:g} in {iterations} iterations")
 
 
 def _payoffs(graph: GameGraph, trees: tuple[Tree, Tree]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -162,7 +162,7 @@ def _payoffs(graph: GameGraph, trees: tuple[Tree, Tree]) -> tuple[np.ndarray, np
 def _gradient(
     payoffs: tuple[np.ndarray, np.ndarray, np.ndarray], player: int, other: np.ndarray, size: int
 ) -> np.ndarray:
-    """What each sequence of a player is worth against the other's weights, where the game ends with it."""
+    """The value of each sequence of a player against the other's weights, where the game ends with it."""
     rows, columns, values = payoffs
     if player == 0:
         return np.bincount(rows, values * other[columns], size)

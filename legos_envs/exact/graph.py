@@ -1,7 +1,7 @@
-"""A `Game` laid out as a graph, so that one walk over it evaluates any policy.
+"""A `Game` as a graph, so that a single pass over it evaluates any policy.
 
 Equal states are one node (transpositions), so tic-tac-toe has 5,478 nodes, not 549,946. Building the graph is the slow
-part; it is kept per game, and a new policy costs a few passes over lists.
+part; it is cached per game, and a new policy costs a few passes over lists.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class GameGraph:
     """The reachable states of a game, parents before children.
 
     Attributes:
-        states: every reachable state, in topological order; nodes are numbered by it.
+        states: every reachable state, in topological order; this order numbers the nodes.
         starts: (probability, node) of each deal.
         infosets: every information set, in the order of its first state.
-        where: per node, the index of its information set; -1 at the end of the game.
+        where: per node, the index of its information set; -1 if the game is over.
         children: per node, the nodes after each legal move.
         returns: per node, the players' returns; empty before the end.
 
     Raises:
-        ValueError: states repeat along a path, one view goes with two lists of moves, or the game is too large.
+        ValueError: states repeat along a path, one view has two lists of moves, or the game is too large.
     """
 
     def __init__(self, game: Game):
@@ -76,14 +76,14 @@ class GameGraph:
         return len(self.infosets) == sum(at >= 0 for at in self.where)
 
     def player(self, node: int) -> int | None:
-        """Who moves at a node."""
+        """The player to move at a node."""
         at = self.where[node]
         return None if at < 0 else self.infosets[at].player
 
     def probabilities(self, policy: ExactPolicy) -> list[list[float]]:
-        """What a policy plays, per information set in the order of its legal moves.
+        """A policy's probabilities, per information set in the order of its legal moves.
 
-        Sums may be off by 1e-4 (float32 models) and are put right.
+        Sums may be off by 1e-4 (float32 models) and are normalised.
 
         Raises:
             ValueError: an illegal move, a negative probability, or a sum that is not 1.
@@ -121,7 +121,7 @@ class GameGraph:
         return reached
 
     def values(self, table: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
-        """Per node, what each player gets on average from there on when all play a table of `probabilities`."""
+        """Per node, each player's expected return when all play according to a table of `probabilities`."""
         values: list[tuple[float, ...]] = list(self.returns)
         for node in reversed(range(len(values))):  # parents come before children
             if (at := self.where[node]) >= 0:
@@ -132,12 +132,12 @@ class GameGraph:
         return values
 
     def move_values(self, at: int, weights: Sequence[float], values: Sequence[tuple[float, ...]]) -> list[float]:
-        """What each move of an information set is worth to its player: a sum over its nodes, which weigh so much.
+        """The value of each move of an information set to its player: a weighted sum over its nodes.
 
         Args:
-            at: the information set, by its place.
-            weights: of its nodes, in the order of `members`.
-            values: per node, as `values` gives them.
+            at: index of the information set.
+            weights: weights of its nodes, in the order of `members`.
+            values: per node, as returned by `values`.
         """
         player, members = self.infosets[at].player, self.members[at]
         return [
@@ -149,7 +149,7 @@ class GameGraph:
         """The information sets of a player, later ones before those that lead to them.
 
         Raises:
-            ValueError: the player forgets what it did or knew, so that no such order or no sound response exists.
+            ValueError: the player forgets its actions or knowledge, so that no such order or no sound response exists.
         """
         if player not in self._orders:
             before = self.own_past(player)
@@ -187,7 +187,7 @@ class GameGraph:
 
 
 def cached(solve: Callable[[Game], T]) -> Callable[[Game], T]:
-    """A function of a game that remembers its results for the games used last; games that compare equal share one."""
+    """Caches a function of a game for the most recently used games; games that compare equal share a result."""
     return lru_cache(maxsize=16)(solve)  # type: ignore[return-value]  # mypy cannot see that a Game hashes
 
 
@@ -198,7 +198,7 @@ def graph_of(game: Game) -> GameGraph:
 
 
 def info_sets(game: Game) -> list[InfoSet]:
-    """Every reachable information set: in the order of the deals and moves, earlier decisions first."""
+    """Every reachable information set, in the order of deals and moves, earlier decisions first."""
     return list(graph_of(game).infosets)
 
 

@@ -1,4 +1,4 @@
-"""Perfect-information games of two players: backward induction, and how good a policy is measured by it."""
+"""Two-player games of perfect information: backward induction, and the quality of a policy measured by it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ TIE = 1e-9
 class Solution(NamedTuple):
     """Perfect play.
 
-    `value` is what player 0 gets on average over the deals, `values` what it gets from each state on, and `optimal`
-    the moves that keep the value, in the order of the legal moves.
+    `value` is player 0's expected return over the deals, `values` its return from each state, and `optimal` the moves
+    that keep the value, in the order of the legal moves.
     """
 
     value: float
@@ -35,7 +35,7 @@ def minimax(game: Game) -> Solution:
     """Solves a two-player zero-sum game of perfect information by backward induction. Cached per game: do not mutate.
 
     Raises:
-        ValueError: the game hides something, is not zero-sum, or has another number of players.
+        ValueError: the game has hidden information, is not zero-sum, or does not have two players.
     """
     graph = graph_of(game)
     zero_sum = all(abs(sum(returns)) < TIE for returns in graph.returns)
@@ -66,10 +66,10 @@ def minimax_policy(game: Game) -> ExactPolicy:
 
 
 def optimal_move_probability(game: Game, policy: ExactPolicy) -> float:
-    """How much probability the policy puts on optimal moves.
+    """The probability that the policy puts on optimal moves.
 
-    The mean is unweighted, over the information sets where some move is better than another: positions where every
-    move is equally good would only flatter, and weights by reach would let a policy hide its mistakes.
+    This is the unweighted mean over the information sets where some move is better than another: positions where all
+    moves are equally good would inflate it, and weighting by reach would let a policy hide its mistakes.
 
     Raises:
         ValueError: as `minimax`; or no position of the game offers a choice that matters.
@@ -82,12 +82,12 @@ def optimal_move_probability(game: Game, policy: ExactPolicy) -> float:
         if len(optimal[infoset]) < len(infoset.legal)
     ]
     if not shares:
-        raise ValueError("every move of this game is as good as every other: there is no optimal move to measure")
+        raise ValueError("all moves of this game are equally good: there is no optimal move to measure")
     return sum(shares) / len(shares)
 
 
 def win_draw_loss(game: Game, policy: ExactPolicy, opponent: ExactPolicy = uniform) -> Results:
-    """How games of `policy` against `opponent` end, exactly, averaged over the seats.
+    """The exact probabilities of results of `policy` against `opponent`, averaged over the seats.
 
     With more than two players `opponent` plays all other seats. Works for any game that fits into memory.
     """

@@ -1,6 +1,6 @@
 """Expected returns, best responses, NashConv and equilibria, over the graph of a game.
 
-NashConv (Lanctot et al., 2017) is what the players could gain in sum by each best-responding to the others; it is 0
+NashConv (Lanctot et al., 2017) is the sum of what each player could gain by a best response to the others; it is 0
 exactly at a Nash equilibrium. In a two-player zero-sum game, exploitability is half of it.
 """
 
@@ -15,20 +15,20 @@ TIE = 1e-12
 
 
 def expected_returns(game: Game, policy: ExactPolicy) -> tuple[float, ...]:
-    """What each player gets on average when all play `policy`."""
+    """Each player's expected return when all play `policy`."""
     graph = graph_of(game)
     return _returns(graph, graph.probabilities(policy))
 
 
 def best_response(game: Game, policy: ExactPolicy, player: int) -> tuple[float, dict[InfoSet, str]]:
-    """The best that a player can do against the others' `policy`.
+    """A player's best response to the others' `policy`.
 
     The player chooses once per information set, not per state: every move is valued by its outcomes in all states of
-    the set, weighted with the probability that chance and the others bring them about (counterfactual reach). Where
-    that is zero the states count alike.
+    the set, weighted by the probability that chance and the others lead there (counterfactual reach). If that is zero,
+    the states count equally.
 
     Returns:
-        What the player gets on average, and the move chosen in each of its information sets (the first of equals).
+        The player's expected return, and the move chosen in each of its information sets (the first one on a tie).
 
     Raises:
         ValueError: the player is out of range, the policy is malformed, or the game lacks perfect recall.
@@ -40,7 +40,7 @@ def best_response(game: Game, policy: ExactPolicy, player: int) -> tuple[float, 
 
 
 def nash_conv(game: Game, policy: ExactPolicy) -> float:
-    """The sum over players of what each gains by a best response to the others; 0 at an equilibrium.
+    """The sum over players of each one's gain from a best response to the others; 0 at an equilibrium.
 
     Raises:
         ValueError: as `best_response`.
@@ -52,9 +52,9 @@ def nash_conv(game: Game, policy: ExactPolicy) -> float:
 
 
 def nash(game: Game) -> ExactPolicy:
-    """A Nash equilibrium of a two-player zero-sum game, or of any game that brings its own.
+    """A Nash equilibrium of a two-player zero-sum game, or of any game that defines its own.
 
-    The game's own `nash(infoset)` where it has one; minimax where nothing is hidden; else CFR+, which is exact up to a
+    The game's own `nash(infoset)` if it has one; minimax if nothing is hidden; otherwise CFR+, which is exact up to a
     NashConv of `cfr.TOLERANCE`. All but the first are computed once per game.
 
     Raises:

@@ -15,8 +15,9 @@ Board = tuple[int, int]
 
 @dataclass(frozen=True)
 class ConnectFourGame:
-    """Connect four on a board of any size; the winner gets 1, the loser -1, both 0 for a draw. The bit above each
-    column is always 0, so that no line can run from the top of one column into the next.
+    """Connect four on a board of any size; the winner gets 1, the loser -1, both 0 for a draw.
+
+    The bit above each column is always 0, so that no line can run from the top of one column into the next.
     """
 
     rows: int = 6
@@ -122,8 +123,9 @@ class ConnectFourGame:
         return [cell for low in self._order if (cell := (taken + low) & free)]
 
     def best_moves(self, state: Board, depth: int) -> tuple[str, ...]:
-        """The best moves by alpha-beta search: those that win soonest, or lose latest, within `depth`. Anything more
-        than `depth` plies ahead counts as a draw.
+        """The best moves by alpha-beta search: those that win soonest, or lose latest, within `depth`.
+
+        Anything more than `depth` plies ahead counts as a draw.
         """
         mover = (state[0] | state[1]).bit_count() & 1
         own, other = state[mover], state[1 - mover]

@@ -13,9 +13,10 @@ from legos_envs.text_env import TextEnv
 
 
 class Market:
-    """Goods and standing offers of several players. Goods only change hands; no quantity is ever negative. A player has
-    at most one standing offer; a new one replaces it. It stands until it is accepted, until everyone who may accept it
-    has denied it, or until its maker can no longer cover it.
+    """Goods and standing offers of several players. Goods only change hands; no quantity is ever negative.
+
+    A player has at most one standing offer; a new one replaces it. It stands until it is accepted, until everyone who
+    may accept it has denied it, or until its maker can no longer cover it.
 
     Args:
         kinds: names of the goods.

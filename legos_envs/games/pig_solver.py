@@ -16,8 +16,10 @@ CHANGE = 1e-10
 
 
 class PigSolution(NamedTuple):
-    """Perfect play without a round limit. `values` is (own, other): the mover's value before its first roll. `hold` is
-    (total, own, other), bool: whether it holds after the roll that led to the total.
+    """Perfect play without a round limit.
+
+    `values` is (own, other): the mover's value before its first roll. `hold` is (total, own, other), bool: whether it
+    holds after the roll that led to the total.
     """
 
     values: np.ndarray

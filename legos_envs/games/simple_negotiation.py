@@ -32,7 +32,9 @@ A message, with at most one action (the last one counts):
 ## End
 
 After exactly `turns` turns (infos: `gain` of each seat, `trades`, `winner`, None for a draw). At the turn limit
-`max_turns` the game is settled the same way. ## Arguments
+`max_turns` the game is settled the same way.
+
+## Arguments
 
 `preset="spiral"` handles invalid moves as in that paper.
 

@@ -1,4 +1,4 @@
-"""What scores episodes: answers, rubrics, judges, ratings, sandboxes."""
+"""Scoring of episodes: answers, rubrics, judges, ratings, sandboxes."""
 
 from legos_envs.scoring import answers, judging, sandbox
 from legos_envs.scoring.ratings import Elo, Skill, bradley_terry, openskill_ratings

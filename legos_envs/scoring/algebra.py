@@ -1,10 +1,10 @@
 r"""Compares polynomials and fractions of polynomials without any symbolic work: by their values at one far-away point.
 
-    value("(x+1)^{9001} - y") == value("-y + (1+x)^{9001}")   # microseconds, whatever the exponent
+    value("(x+1)^{9001} - y") == value("-y + (1+x)^{9001}")   # microseconds, for any exponent
 
-Each letter stands for a fixed number, and all is computed modulo a prime of 127 bits. Equal formulas have equal values;
-different ones have equal values with a chance of degree / 2^127 (Schwartz 1980). Whatever is not plain arithmetic with
-letters (roots, functions, sets, equations) has no value here and is left to math-verify.
+Each letter stands for a fixed number, and everything is computed modulo a 127-bit prime. Equal formulas have equal
+values; different ones have equal values with probability degree / 2^127 (Schwartz 1980). Anything but plain arithmetic
+with letters (roots, functions, sets, equations) has no value here and is left to math-verify.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 PRIME = 2**127 - 1
 MAX_DEPTH = 40
-"""Brackets in brackets; deeper ones have no value here."""
+"""Maximum nesting of brackets; deeper formulas have no value here."""
 MAX_EXPONENT = 10**9
 TOKEN = re.compile(
     r"\s*(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+|(?:[A-Za-z]|\\[A-Za-z]+)(?:_(?:[0-9A-Za-z]|\{[0-9A-Za-z]+\}))?|[-+*/^(){}])"
@@ -27,18 +27,18 @@ _GREEK = (
 )
 GREEK = frozenset(f"{_GREEK} varepsilon vartheta varphi Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega".split())
 CONSTANTS = frozenset(("e", "i", "I", "E", "\\pi"))
-"""Symbols with a value of their own: formulas that differ here may still be equal, as `i^2` and `-1`."""
+"""Symbols with a fixed value: formulas that differ here may still be equal, such as `i^2` and `-1`."""
 FUNCTION_NAMES = frozenset("fgh")
 """`f(x)` is not a product."""
 
 
 class Value(NamedTuple):
-    """What a formula comes to."""
+    """The value of a formula."""
 
     number: int
-    """Equal numbers: equal formulas."""
+    """Equal numbers mean equal formulas."""
     exact: bool
-    """Whether other numbers mean other formulas too; not with decimals, which may be rounded, or constants."""
+    """Whether different numbers also mean different formulas; not with decimals, which may be rounded, or constants."""
 
 
 class _Unread(Exception):
@@ -47,7 +47,7 @@ class _Unread(Exception):
 
 @lru_cache(1 << 12)
 def value(text: str) -> Value | None:
-    """The value of a formula in plain or LaTeX notation; None where it is not a polynomial or a fraction of two.
+    """The value of a formula in plain or LaTeX notation; None if it is not a polynomial or a fraction of two.
 
     Linear time. Never raises.
     """
@@ -56,7 +56,7 @@ def value(text: str) -> Value | None:
         number = reader.sum(0)
         if reader.left:
             return None
-    except (_Unread, ValueError):  # the latter: thousands of digits
+    except (_Unread, ValueError):  # ValueError: thousands of digits
         return None
     return Value(number, reader.exact)
 
@@ -74,7 +74,7 @@ def _inverse(number: int) -> int:
 
 
 class _Reader:
-    """Reads a formula from left to right, and computes as it reads."""
+    """Parses a formula from left to right, evaluating it on the way."""
 
     def __init__(self, text: str):
         self.exact = True
@@ -112,7 +112,7 @@ class _Reader:
                 divided = self.take() == "/"
                 factor = self.power(depth)
                 result *= _inverse(factor) if divided else factor
-            elif divided or part[0] in "0123456789.":  # 1/2x has two readings; so has 2 3
+            elif divided or part[0] in "0123456789.":  # 1/2x is ambiguous, and so is 2 3
                 raise _Unread
             else:
                 result *= self.power(depth)
@@ -166,7 +166,7 @@ class _Reader:
         return _at(part)
 
     def argument(self, depth: int) -> int:
-        """One of a command: in braces, or a single digit or letter."""
+        """One argument of a command: in braces, or a single digit or letter."""
         if self.next() == "{":
             return self.atom(depth)
         part = self.take()

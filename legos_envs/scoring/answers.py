@@ -4,7 +4,7 @@ r"""Finds the answer that a text states, and compares it with the true one.
     same_answer("$1,234.00", "1234")                # True
 
 Numbers and words are compared here, exactly; formulas in `legos_envs.scoring.formulas`, in bounded time. Formulas that
-are not polynomials or fractions of such need math-verify (extra `tasks`); without it they are compared as text.
+are not polynomials or fractions of polynomials need math-verify (extra `tasks`); without it they are compared as text.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from legos_envs.scoring import formulas
 from legos_envs.scoring.formulas import Budget
 
 MAX_CHARS = 400
-"""Longer answers equal only what is written alike: no formula or number needs more."""
+"""Longer answers are compared only as text: no formula or number needs more characters."""
 WAIT = 1.0
-"""Seconds that a step may wait for math-verify to load."""
+"""Maximum seconds that a step waits for math-verify to load."""
 
-# Every pattern is linear: what can be repeated is never followed by something it could match as well.
+# Every pattern is linear: a repetition is never followed by something that it could match itself.
 NUMBER = re.compile(
     r"(?:(?<![\w.)])[-\u2212])?\$?(?:[0-9]+(?:,[0-9]{3}(?![0-9]))*(?:\.[0-9]+)?|(?<![\w.])\.[0-9]+)(?:/[0-9]+)?%?"
 )
@@ -36,13 +36,13 @@ LATEX_FRACTION = re.compile(r"([+-]?)([0-9]*)\s*\\frac(?:\{(-?[0-9]+)\}\{(-?[0-9
 WITH_UNIT = re.compile(r"([-+]?[0-9.][0-9.,/]*)[\s-]*([A-Za-z][A-Za-z./ ]+)")
 NAMED = re.compile(r"[A-Za-z](?:_?[0-9A-Za-z])?\s*=\s*")
 GROUPED = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?: [0-9]{3})+(?![0-9/])|\\(?:frac|binom)\s*[0-9]\s+[0-9]")
-"""Digits that belong together though spaces are between them: `12 500`, and LaTeX's `\\frac 1 2`."""
+"""Digits that belong together despite spaces between them: `12 500`, and LaTeX's `\\frac 1 2`."""
 SPACE = re.compile(r"(?<=[0-9])(\s+)(?=[0-9])|\s+")
-"""The group is a space between digits, without which `1 1/2` would be `11/2`."""
+"""The group is a space between digits, whose removal would turn `1 1/2` into `11/2`."""
 OPENING = "<>=+\N{RIGHTWARDS ARROW}\N{RIGHTWARDS DOUBLE ARROW}\N{THEREFORE} "
-"""Signs that only lead up to words, as in `=> Paris`."""
+"""Symbols that merely precede words, as in `=> Paris`."""
 POWER = re.compile(r"(?<=[0-9A-Za-z)}\]])(?:\*\*| \*\* )(?=[-({0-9A-Za-z])")
-"""Two stars that are no Markdown, as in `x**2`."""
+"""Two asterisks that are not Markdown, as in `x**2`."""
 PRIMED = re.compile(r"(?<![A-Za-z'])[a-z]['!]+(?![A-Za-z])")
 """A derivative or a factorial, as in `y'` and `n!`; not in `It's` and `Yes!`."""
 IN_BASE = re.compile(r"([0-9A-F]+)_(?:\{([0-9]+)\}|([0-9]))")
@@ -58,9 +58,9 @@ _MULTIPLES = (
     "half halves third thirds quarter fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths"
 )
 MULTIPLES = frozenset(_MULTIPLES.split())
-"""Words after a number that are not units but change its value."""
+"""Words after a number that change its value, as opposed to units."""
 POWERS = frozenset(("squared", "cubed", "factorial"))
-"""The same, right after the number: `5 meters squared` has a unit."""
+"""The same, but only right after the number: `5 meters squared` has a unit."""
 DROPPED = (
     "\\left",
     "\\right",
@@ -93,8 +93,8 @@ WRAPPERS = re.compile(r"\\(?:text|textbf|mathrm|mbox|mathbf|textit)\{([^{}]*)\}"
 
 
 def final_answer(text: str) -> str | None:
-    r"""The answer that a text gives: the last `\boxed{...}`, else what follows the last `####`, else the last
-    `Answer:`, else its last number; None when it has none of them. Takes linear time.
+    r"""The answer in a text: the last `\boxed{...}`, else the text after the last `####`, else after the last
+    `Answer:`, else its last number; None if it has none of them. Takes linear time.
     """
     stated = stated_answer(text)
     if stated is not None:
@@ -106,9 +106,9 @@ def final_answer(text: str) -> str | None:
 
 
 def stated_answer(text: str) -> str | None:
-    r"""The answer that a text marks as such, by `\boxed{...}`, `####` or `Answer:`; None when it marks none.
+    r"""The answer that a text marks as such, by `\boxed{...}`, `####` or `Answer:`; None if it marks none.
 
-    Words after `####` with an `Answer:` below are a heading.
+    Words after `####` with an `Answer:` below count as a heading.
     """
     result = _boxed(text)
     if result:
@@ -125,13 +125,13 @@ def stated_answer(text: str) -> str | None:
 
 
 def _first_line(text: str) -> str:
-    """The first line that says something, without Markdown around it."""
+    """The first nonempty line, without surrounding Markdown."""
     line = text.lstrip("*_ \t\r\n").partition("\n")[0]
     return line.strip("*_` \t\r").removesuffix(".").strip()
 
 
 def _boxed(text: str) -> str | None:
-    r"""The content of the last `\boxed{...}`; a brace after a backslash is a sign and opens nothing."""
+    r"""The content of the last `\boxed{...}`; a brace after a backslash is a literal and opens nothing."""
     start = text.rfind("\\boxed{")
     if start < 0:
         return None
@@ -153,7 +153,7 @@ def _boxed(text: str) -> str | None:
 def same_number(given: str, truth: str) -> bool:
     """Whether both texts are numbers and equal: `$1,234.0` and `1234`, `3/4` and `0.75`, `50%` and `50` or `0.5`.
 
-    A sum that is not worked out, such as `2 + 3`, is not a number.
+    An unevaluated sum, such as `2 + 3`, is not a number.
     """
     one, other = _number(_plain(given)), _number(_plain(truth))
     return one is not None and other is not None and _equal(one, other)
@@ -162,18 +162,18 @@ def same_number(given: str, truth: str) -> bool:
 def same_answer(given: str | None, truth: str, budget: Budget | None = None, *, known: bool = True) -> bool:
     """Whether an answer is the true one.
 
-    Compared in this order: as numbers, where a unit that only one side names is left out (`18 dollars` is `18`); as
-    text, case, spaces and articles aside; as formulas, by math-verify where values do not settle it and it is
-    installed. A true answer that is a number is met by a number only: `2 + 3` is not `5`.
+    Compared in this order: as numbers, ignoring a unit that only one side names (`18 dollars` is `18`); as text,
+    ignoring case, spaces and articles; as formulas, by math-verify if values do not settle it and it is installed. If
+    the true answer is a number, only a number matches it: `2 + 3` is not `5`.
 
-    Safe from every thread. A formula on which math-verify spends more than 0.4 seconds counts as wrong. Where it is not
-    loaded yet (`prepare`), a formula that needs it counts as wrong after half a second.
+    Thread-safe. A formula on which math-verify spends more than 0.4 seconds counts as wrong. If it is not loaded yet
+    (`prepare`), a formula that needs it counts as wrong after half a second.
 
     Args:
-        given: what was answered; None is never right.
+        given: the given answer; None is never right.
         truth: the true answer.
-        budget: of the episode, where it compares more than once.
-        known: whether the truth comes from data, and not from another player.
+        budget: the episode's budget, if it compares more than once.
+        known: whether the truth comes from data, as opposed to another player.
 
     Raises:
         RuntimeError: math-verify is installed but cannot be started.
@@ -185,7 +185,7 @@ def same_answer(given: str | None, truth: str, budget: Budget | None = None, *, 
 
 
 def settled(given: str | None, truth: str) -> bool | None:
-    """As `same_answer`, but None where only formulas are left to compare: no process is asked."""
+    """Like `same_answer`, but None if only a comparison of formulas is left: no process is asked."""
     if given is None or not given.strip():
         return False
     if len(given) > MAX_CHARS or len(truth) > MAX_CHARS:
@@ -203,7 +203,7 @@ def settled(given: str | None, truth: str) -> bool | None:
         return result is not None and _equal(result[0], quantity[0]) and _units_agree(result[1], quantity[1])
     if not (_formula(one) and _formula(other)):
         return False
-    # What math-verify does not look at: primes, and the base of a number.
+    # Aspects that math-verify ignores: primes, and the base of a number.
     if "=" not in one + other and one[:1] != "'" and one.count("'") != other.count("'"):
         return False
     bases = [IN_BASE.fullmatch(side) for side in (one, other)]
@@ -214,9 +214,9 @@ def settled(given: str | None, truth: str) -> bool | None:
 
 
 def agree(one: str, other: str, budget: Budget | None) -> bool | None:
-    """Whether two answers are equal, of which nobody knows whether they are right; their order does not matter.
+    """Whether two answers, neither of which is known to be right, are equal; their order does not matter.
 
-    Without a budget it asks no process, and gives None where only formulas are left to compare.
+    Without a budget it asks no process, and returns None if only a comparison of formulas is left.
     """
     if _quantity(_plain(other)) is None and (_quantity(_plain(one)) is not None or one < other):
         one, other = other, one
@@ -224,9 +224,9 @@ def agree(one: str, other: str, budget: Budget | None) -> bool | None:
 
 
 def prepare(*truths: str, seconds: float = formulas.START) -> None:
-    """Loads math-verify, where it is installed and a true answer may need it; without truths, in any case.
+    """Loads math-verify if it is installed and a true answer may need it; without truths, unconditionally.
 
-    Call it before the first action of an episode, so that no step has to wait; in the middle of one with `WAIT`.
+    Call it before the first action of an episode, so that no step has to wait; in mid-episode, with `WAIT`.
     """
     if not truths or any(len(t) <= MAX_CHARS and _formula(_plain(t)) and not _quantity(_plain(t)) for t in truths):
         formulas.prepare(seconds)
@@ -236,7 +236,7 @@ def prepare(*truths: str, seconds: float = formulas.START) -> None:
 
 
 def _side(given: str, truth: str) -> str:
-    """The answer as it is compared: `x = 5` is 5, unless the truth has such a name too."""
+    """The answer in the form that is compared: `x = 5` is 5, unless the truth also has a name."""
     one = _plain(given)
     return one if "=" in _plain(truth) or not (match := NAMED.match(one)) else one[match.end() :]
 
@@ -281,7 +281,7 @@ def _number(text: str) -> tuple[Fraction, bool] | None:
 
 
 def _equal(one: tuple[Fraction, bool], other: tuple[Fraction, bool]) -> bool:
-    """Equal values; where only one has a percent sign, `50%` is 50 (the unit left out) and 0.5."""
+    """Whether values are equal; if only one has a percent sign, `50%` equals both 50 (ignoring the unit) and 0.5."""
     (a, a_percent), (b, b_percent) = one, other
     if a_percent == b_percent:
         return a == b
@@ -310,8 +310,8 @@ def _units_agree(one: str, other: str) -> bool:
 
 
 def _words(text: str) -> str:
-    """What is compared as text: for formulas all but the spaces that part no digits, for words the letters, digits and
-    signs of mathematics and logic, without articles.
+    """The form compared as text: for formulas everything but spaces that separate no digits, for words the letters,
+    digits and symbols of mathematics and logic, without articles.
     """
     lettered = len(text) == 3 and text[0] == "(" and text[2] == ")"  # (B), as in a multiple choice
     if not lettered and ("\\" in text or _formula(text)):
@@ -323,7 +323,7 @@ def _words(text: str) -> str:
 
 @lru_cache(1 << 12)
 def _told(character: str) -> str:
-    """A character as words are compared: signs of mathematics and logic stand alone, punctuation goes."""
+    """A character as used to compare words: symbols of mathematics and logic become words, others are dropped."""
     if character.isalnum() or character in ".,-:%":
         return character
     kind = unicodedata.category(character)
@@ -333,7 +333,7 @@ def _told(character: str) -> str:
 
 
 def _bare(word: str) -> str:
-    """Without the stops and commas around it; the point of `.5` stays."""
+    """A word without surrounding stops and commas; the point of `.5` is kept."""
     word = word.rstrip(".,")
     bare = word.lstrip(".,")
     return f".{bare}" if bare[:1].isdigit() and word.endswith(f".{bare}") else bare
@@ -344,7 +344,7 @@ def _joined(match: re.Match[str]) -> str:
 
 
 def _formula(text: str) -> bool:
-    """Whether the text is mathematics and not words, which math-verify would read as products of their letters."""
+    """Whether the text is mathematics, not words, which math-verify would parse as products of their letters."""
     bare = COMMAND.sub(" ", text)
     prose = any(word.casefold() not in FUNCTIONS for word in WORD.findall(bare))
     return not prose and (

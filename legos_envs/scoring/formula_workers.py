@@ -1,7 +1,7 @@
 """Processes that compare formulas with math-verify, and that a hostile formula may kill.
 
-One process loads math-verify (`maths_worker.py`) and forks those that compare: a killed one costs milliseconds. Threads
-that ask at the same time have a process each.
+One process loads math-verify (`maths_worker.py`) and forks the ones that compare, so that a killed one costs
+milliseconds. Threads that ask at the same time get one process each.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ SCRIPT = Path(__file__).with_name("maths_worker.py")
 START_SECONDS = 300.0
 """How long math-verify may take to load before it counts as broken."""
 MOST = max(2, os.cpu_count() or 1)
-"""Comparisons at the same time; more wait for their turn."""
+"""Maximum number of concurrent comparisons; further ones wait for their turn."""
 STUCK = 20.0
-"""Seconds by the clock after which a comparison is given up, though it has not used its processor time."""
+"""Wall-clock seconds after which a comparison is abandoned, even if it has not used up its processor time."""
 MAX_REPLY = 4096
 
 
 class LoadedWorker:
-    """The process that has math-verify loaded, or is still loading it."""
+    """The process that has loaded math-verify, or is still loading it."""
 
     def __init__(self) -> None:
         self.ready = False
@@ -52,10 +52,10 @@ class LoadedWorker:
         return self.process.poll() is None
 
     def wait_until_ready(self, until: float) -> bool:
-        """Whether it is ready before a time of `time.monotonic`.
+        """Whether it is ready by a deadline in `time.monotonic` seconds.
 
         Raises:
-            RuntimeError: it has ended, or takes far too long; the message has its own words.
+            RuntimeError: it has ended, or takes far too long; the message includes its output.
         """
         while not self.ready:
             left = until - time.monotonic()
@@ -77,14 +77,14 @@ class LoadedWorker:
         return self.ready
 
     def fork(self) -> socket.socket:
-        """The socket of a new process that compares."""
+        """Forks a new process for comparisons, and returns its socket."""
         ours, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self.control, [b"f"], [theirs.fileno()])
         return ours
 
     def kill(self) -> None:
-        """Ends it with all that it has forked."""
+        """Kills it and everything it has forked."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -92,26 +92,26 @@ class LoadedWorker:
 
 
 class Workers:
-    """The processes of this one: at most one `LoadedWorker`, and sockets to what it has forked."""
+    """The workers of this process: at most one `LoadedWorker`, and sockets to its forks."""
 
     def __init__(self) -> None:
         self.loaded: LoadedWorker | None = None
         self.idle: list[socket.socket] = []
         self._lock = threading.Lock()
-        """Held for moments: who changes the two above."""
+        """Held briefly, to change the two attributes above."""
         self._loading = threading.Lock()
-        """Held by whoever waits for math-verify to load."""
+        """Held while waiting for math-verify to load."""
         self._turns = threading.BoundedSemaphore(MOST)
 
     def start(self) -> None:
-        """Begins to load math-verify, unless that has been done. Does not wait."""
+        """Starts to load math-verify, unless that is already done. Does not wait."""
         with self._lock:
             if self.loaded is None or not self.loaded.alive:
                 self._close()
                 self.loaded = LoadedWorker()
 
     def wait(self, seconds: float) -> bool:
-        """Starts, and waits until a comparison could begin at once; False when that takes longer."""
+        """Starts, and waits until a comparison could begin immediately; False if that takes longer."""
         until = time.monotonic() + seconds
         self.start()
         if not self._loading.acquire(timeout=seconds):
@@ -126,16 +126,16 @@ class Workers:
             self._loading.release()
 
     def ask(self, given: str, truth: str, seconds: float, loading: float = 1.0) -> tuple[bool | None, float]:
-        """Whether math-verify finds two formulas equal, None where it was late; and the processor time that it took.
+        """Whether math-verify finds two formulas equal, None if it timed out; and the processor time used.
 
         Args:
             given: the answer.
             truth: the true one.
-            seconds: of processor time that the comparison may take.
-            loading: seconds to wait for math-verify where it is not loaded yet.
+            seconds: processor time limit of the comparison.
+            loading: seconds to wait for math-verify if it is not loaded yet.
 
         Raises:
-            TimeoutError: nothing is known about the formulas: math-verify was still loading, or the machine is stuck.
+            TimeoutError: no verdict on the formulas: math-verify was still loading, or the machine is stuck.
             RuntimeError: math-verify cannot be started.
         """
         if not self._turns.acquire(timeout=STUCK):
@@ -145,7 +145,7 @@ class Workers:
                 calls, fresh = self._take(loading)
                 try:
                     reply = _call(calls, given, truth, seconds)
-                except BaseException:  # an answer that nobody reads must not be taken for that to the next question
+                except BaseException:  # an unread answer must not be taken for that to the next question
                     calls.close()
                     raise
                 if reply:
@@ -156,13 +156,13 @@ class Workers:
                 calls.close()
                 if reply == b"":
                     return None, seconds
-                if fresh:  # it has ended before it could read, which says nothing about this question
+                if fresh:  # it ended before reading, so there is no verdict on this question
                     raise TimeoutError
         finally:
             self._turns.release()
 
     def _take(self, loading: float) -> tuple[socket.socket, bool]:
-        """A socket to a process that waits, and whether it has just begun."""
+        """A socket to a waiting process, and whether it has just started."""
         with self._lock:
             if self.idle:
                 return self.idle.pop(), False
@@ -173,11 +173,11 @@ class Workers:
                 if self.loaded is None:
                     raise TimeoutError
                 return self.loaded.fork(), True
-        except OSError:  # it was closed or has died meanwhile
+        except OSError:  # it was closed or has died in the meantime
             raise TimeoutError from None
 
     def close(self) -> None:
-        """Ends all processes; the next comparison starts anew."""
+        """Ends all processes; the next comparison starts new ones."""
         with self._lock:
             self._close()
 
@@ -191,7 +191,7 @@ class Workers:
 
 
 def _call(calls: socket.socket, given: str, truth: str, seconds: float) -> bytes | None:
-    """The reply; empty where the process ended over the question, None where it had ended before."""
+    """The reply; empty if the process died on the question, None if it had ended before."""
     calls.settimeout(STUCK)
     try:
         calls.sendall(json.dumps([given, truth, seconds]).encode() + b"\n")
@@ -208,7 +208,7 @@ def _call(calls: socket.socket, given: str, truth: str, seconds: float) -> bytes
 
 
 WORKERS = Workers()
-"""The processes of this one."""
+"""The workers of this process."""
 
 
 @atexit.register
@@ -218,7 +218,7 @@ def close() -> None:
 
 
 def _after_fork() -> None:
-    """A forked child has no part in its parent's processes, whose sockets it must not touch."""
+    """Resets the workers in a forked child, which must not touch its parent's sockets."""
     global WORKERS  # noqa: PLW0603
     WORKERS = Workers()
 

@@ -1,10 +1,11 @@
-r"""Whether two formulas are equal, in bounded time whatever they are.
+r"""Whether two formulas are equal, in bounded time for any input.
 
     same("(x+1)^2", "x^2+2x+1", Budget())   # True
 
-Asked in this order: values of polynomials and fractions (`algebra.py`), which settles them at once; what was found
-before; then math-verify, in a process of its own (`formula_workers.py`), unless a glance shows that it would not end.
-It gets little time for each comparison and an episode little in all. Formulas that were late twice are not tried again.
+Tried in this order: values of polynomials and fractions (`algebra.py`), which settle most cases immediately; earlier
+results; then math-verify, in a separate process (`formula_workers.py`), unless a quick check shows that it would not
+finish. Time is limited for each comparison, and in total for each episode. Formulas that timed out twice are not tried
+again.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from collections import OrderedDict, deque
 from legos_envs.scoring import algebra, formula_workers
 
 LIMIT = 0.4
-"""Seconds of processor time for one comparison. Honest ones take 0.01 to 0.1."""
+"""Seconds of processor time per comparison. Honest ones take 0.01 to 0.1."""
 LEAST = 0.1
-"""The same where many answers share an episode's time."""
+"""The same if many answers share an episode's time."""
 FLOODED = 0.05
-"""The same while many are late: a policy may learn to write what keeps math-verify busy. Most honest ones take less."""
+"""The same while many time out: a policy may learn to keep math-verify busy. Most honest ones take less."""
 EPISODE = 1.5
-"""Seconds of processor time that the comparisons of one episode may take together."""
+"""Seconds of processor time for all comparisons of an episode together."""
 LOADING = 0.5
-"""Seconds that a comparison waits where math-verify is not loaded: `prepare` was not called, or has given up."""
+"""Seconds that a comparison waits if math-verify is not loaded: `prepare` was not called, or has timed out."""
 START = 120.0
-"""Seconds that `prepare` waits, on a machine that is very busy."""
+"""Maximum seconds that `prepare` waits, for very busy machines."""
 FLOOD = 5
-"""So many of the last 50 comparisons being late is a flood."""
+"""Number of timeouts among the last 50 comparisons that counts as a flood."""
 STRIKES = 2
 MAX_DEPTH = 25
 REMEMBERED = 8192
@@ -40,10 +41,10 @@ FACTORIAL = re.compile(r"[0-9]{5}\s*!|!\s*[)}]*!")
 
 
 class Budget:
-    """What an episode may spend on comparing formulas.
+    """An episode's time budget for comparing formulas.
 
     Args:
-        shares: how many answers have to make do with it.
+        shares: number of answers that share it.
     """
 
     def __init__(self, shares: int = 1):
@@ -53,13 +54,13 @@ class Budget:
 
 
 def same(given: str, truth: str, budget: Budget, *, known: bool = True) -> bool:
-    """Whether two formulas are equal; False also where that could not be found out in time.
+    """Whether two formulas are equal; also False if that could not be determined in time.
 
     Args:
-        given: what was answered.
-        truth: what it is compared with.
-        budget: pays for the comparison.
-        known: whether the truth comes from data: it is never blamed for being late.
+        given: the given answer.
+        truth: the answer to compare it with.
+        budget: time budget of the comparison.
+        known: whether the truth comes from data: it is then never blamed for a timeout.
 
     Raises:
         RuntimeError: math-verify is installed but cannot be started.
@@ -75,7 +76,7 @@ def same(given: str, truth: str, budget: Budget, *, known: bool = True) -> bool:
     limit = min(FLOODED if _memory.flooded else budget.limit, budget.left)
     try:
         verdict, used = formula_workers.WORKERS.ask(given, truth, limit, LOADING)
-    except TimeoutError:  # says nothing about these formulas
+    except TimeoutError:  # no verdict on these formulas
         budget.left -= LOADING
         return False
     budget.left -= used
@@ -84,7 +85,7 @@ def same(given: str, truth: str, budget: Budget, *, known: bool = True) -> bool:
 
 
 def by_value(given: str, truth: str) -> bool | None:
-    """Whether two formulas are equal, where that can be told without math-verify; else None."""
+    """Whether two formulas are equal, if that can be determined without math-verify; else None."""
     one, other = algebra.value(given), algebra.value(truth)
     if one is None or other is None:
         return None
@@ -92,9 +93,9 @@ def by_value(given: str, truth: str) -> bool | None:
 
 
 def endless(text: str) -> bool:
-    """Whether a glance shows that a formula would keep math-verify busy: towers, large exponents, deep nesting."""
+    """Whether a quick check shows that a formula would keep math-verify busy: towers, large exponents, deep nesting."""
     depth = powers = deepest = 0
-    stack: list[bool] = []  # of each open bracket, whether it is an exponent
+    stack: list[bool] = []  # for each open bracket, whether it is an exponent
     before = ""
     for char in text:
         if char in "({[":
@@ -114,13 +115,13 @@ def installed() -> bool:
 
 
 def prepare(seconds: float = START) -> None:
-    """Starts math-verify where it is installed, and waits until it is loaded, `seconds` at most."""
+    """Starts math-verify if it is installed, and waits until it is loaded, for at most `seconds`."""
     if installed():
         formula_workers.WORKERS.wait(seconds)
 
 
 class _Memory:
-    """What was found before, bounded: verdicts, and which formulas were late."""
+    """A bounded cache: verdicts, and formulas that timed out."""
 
     def __init__(self) -> None:
         self.verdicts: OrderedDict[tuple[str, str], bool] = OrderedDict()
@@ -139,8 +140,8 @@ class _Memory:
             return self.verdicts.get((given, truth))
 
     def keep(self, given: str, truth: str, verdict: bool | None, known: bool, whole: bool) -> None:
-        """Remembers a verdict. A late one is blamed on the given formula, or if the other is as unknown, on the one
-        that was late before, or on both; on nobody where there was not the `whole` time that a comparison gets.
+        """Stores a verdict. A timeout is blamed on the given formula or, if the other is equally unknown, on the one
+        that timed out before, or on both; on neither unless the comparison had its `whole` time.
         """
         with self.lock:
             self.late.append(verdict is None)
@@ -154,7 +155,7 @@ class _Memory:
                     _put(self.strikes, given, ours + 1)
                 if not known and theirs >= ours:
                     _put(self.strikes, truth, theirs + 1)
-            else:  # so neither is slow in itself
+            else:  # so neither is inherently slow
                 self.strikes.pop(given, None)
                 self.strikes.pop(truth, None)
 

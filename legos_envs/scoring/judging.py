@@ -1,7 +1,7 @@
 """Asks a judge: contestants' texts are quoted, so that they cannot give orders, and a verdict is one of a few words.
 
-A judge is a seat with `trainable=False`. One that is not understood, retries included, makes the rules raise
-`Unscored`: a failed judge is never a reward. In rules: `won = yield from compare(table, "judge_0", task, (one, two))`.
+A judge is a seat with `trainable=False`. If it gives no valid verdict even after retries, the rules raise `Unscored`: a
+failed judge never becomes a reward. In rules: `won = yield from compare(table, "judge_0", task, (one, two))`.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from legos_envs.table import Rules, Table
 
 LABELS = ("A", "B")
 _HEADER = "Between the two lines "
-# Chat templates' own markers; a server that encodes prompts in one go would read them as the end of the quote.
+# Markers of chat templates; a server that encodes a whole prompt at once would take them for the end of the quote.
 _MARKERS = (
     *("<|", "<\N{FULLWIDTH VERTICAL LINE}", "<s>", "</s>", "<think>", "</think>"),
     *("<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]"),
 )
 _ESCAPED = {marker: f"\\u{ord(marker[0]):04x}{marker[1:]}" for marker in _MARKERS}
-# Line ends that JSON leaves as they are, and characters that turn the reading direction.
+# Line ends that JSON does not escape, and characters that change the text direction.
 _CODES = (0x7F, 0x85, 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF)
 _INVISIBLE = {code: f"\\u{code:04x}" for code in _CODES}
 
 
 def quoted(table: Table, texts: Mapping[str, Any]) -> str:
-    """Texts as JSON between two lines of a nonce. Their authors cannot have known it, so they cannot close the quote.
+    """Texts as JSON between two lines with a nonce. Authors cannot know it, so they cannot close the quote.
 
     Values are text, or lists and dicts of text. In the JSON, line ends, direction marks and the markers of chat
-    templates (`<|im_end|>`) are escaped; `unquoted` gives back what was put in. The nonce comes from the table's own
-    randomness: equal for equal seeds.
+    templates (`<|im_end|>`) are escaped; `unquoted` restores the original. The nonce comes from the table's randomness:
+    equal for equal seeds.
     """
     nonce = f"{int(table.random() * 16**12):012x}"
     body = json.dumps(dict(texts), ensure_ascii=False)
@@ -44,7 +44,7 @@ def quoted(table: Table, texts: Mapping[str, Any]) -> str:
 
 
 def unquoted(prompt: str) -> dict[str, Any]:
-    """What `quoted` put into a prompt: for judges that are code.
+    """The texts that `quoted` put into a prompt, for judges in code.
 
     Raises:
         ValueError: the prompt has no quote.
@@ -58,7 +58,7 @@ def unquoted(prompt: str) -> dict[str, Any]:
 
 
 def criteria(given: str | Sequence[str] | None) -> list[str]:
-    """What a judge goes by, given as one text or several; empty for None."""
+    """A judge's criteria, given as one text or several; empty for None."""
     texts = [given] if isinstance(given, str) else list(given or ())
     if given is not None and not texts:
         raise ValueError("criteria must be a text or a list of at least one text; got none")
@@ -74,18 +74,18 @@ def compare(
     *,
     context: Mapping[str, Any] | None = None,
 ) -> Rules[int]:
-    """Asks a judge which of two texts is better, in both orders, each in a conversation of its own.
+    """Asks a judge which of two texts is better, in both orders, each in a separate conversation.
 
-    Returns 1 when both verdicts name the first text, -1 when both name the second, 0 when they disagree: a judge that
-    always prefers the one it reads first decides nothing (Zheng et al., 2023, "Judging LLM-as-a-Judge").
+    Returns 1 if both verdicts name the first text, -1 if both name the second, 0 if they disagree: a judge that always
+    prefers the text it reads first decides nothing (Zheng et al., 2023, "Judging LLM-as-a-Judge").
 
     Args:
         table: where the judge sits.
         judge: its agent.
-        task: what the rules say of the texts; not quoted, so it must hold no text of a contestant.
-        texts: the two, each text or JSON of texts.
+        task: the rules' introduction of the texts; not quoted, so it must not contain text by a contestant.
+        texts: the two contestants, each a text or JSON of texts.
         question: asked after the quote.
-        context: more texts to be quoted before the two, such as the topic they are about.
+        context: further texts to quote before the two, such as their topic.
 
     Raises:
         Unscored: the judge was not understood.
@@ -115,11 +115,11 @@ def grade(
     Args:
         table: where the judge sits.
         judge: its agent.
-        task: what the rules say of the text; not quoted, so it must hold no text of a contestant.
-        text: what is graded, text or JSON of texts.
+        task: the rules' introduction of the text; not quoted, so it must not contain text by a contestant.
+        text: the contestant's text, or JSON of texts.
         question: asked after the quote.
         best: the highest grade.
-        context: more texts to be quoted before it, such as the task it was written for.
+        context: further texts to quote before it, such as the task it was written for.
 
     Raises:
         Unscored: the judge was not understood.

@@ -1,10 +1,11 @@
-"""The process that has math-verify loaded, for `legos_envs.scoring.formula_workers`. Run as a script; imports no Legos.
+"""The process with math-verify loaded, for `legos_envs.scoring.formula_workers`. Run as a script; imports no Legos.
 
 Loading takes seconds, so it is done once: for every socket that arrives on its input, the process forks a child that
-answers there, in milliseconds. A child reads `[given, truth, seconds]` and writes `[verdict, seconds used]`, as lines
-of JSON. Time is the child's processor time, so a busy machine makes nothing late. A late child is killed by its timer.
+answers there, within milliseconds. A child reads `[given, truth, seconds]` and writes `[verdict, seconds used]`, as
+lines of JSON. Time is the child's processor time, so a busy machine causes no timeouts. A timer kills a child that
+exceeds it.
 
-The process says `ready`, or why it is not. It ends with its input, and a child with its socket.
+The process reports `ready`, or why it is not. It ends when its input closes, and a child when its socket does.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 from typing import Any
 
 MEMORY = 3 * 2**30
-"""Bytes of address space of a child."""
+"""Address space of a child, in bytes."""
 WARM_UP = (
     ("x", "x+0"),
     ("(x+1)^2", "x^{2}+2x+1"),
@@ -36,7 +37,7 @@ WARM_UP = (
     ("x\\le 3", "x<3"),
     ("1/2x-3\\cdot 2", "\\frac{1}{2x}-6"),
 )
-"""What a loaded process has compared: parsers and sympy build their tables as they meet each kind of formula."""
+"""Compared once after loading: parsers and sympy build their tables when they first see each kind of formula."""
 
 
 def main(control: socket.socket) -> None:
@@ -84,7 +85,7 @@ def _timed(same: Any, given: str, truth: str, seconds: float) -> bool:
     try:
         return bool(same(given, truth))
     except MemoryError:
-        os._exit(1)  # what is left of this process cannot be trusted
+        os._exit(1)  # the state of this process can no longer be trusted
     except Exception:
         return False
     finally:
@@ -92,7 +93,7 @@ def _timed(same: Any, given: str, truth: str, seconds: float) -> bool:
 
 
 def _limit(what: int, most: int) -> None:
-    """Lowers the soft limit, where the system takes it."""
+    """Lowers the soft limit, if the system allows it."""
     try:
         resource.setrlimit(what, (most, resource.getrlimit(what)[1]))
     except (ValueError, OSError):

@@ -1,18 +1,18 @@
-"""Running code under the full CPython, locked in by the operating system. Opt-in: `sandbox.run(code, kind="os")`.
+"""Runs code under full CPython, sandboxed by the operating system. Opt-in: `sandbox.run(code, kind="os")`.
 
-On Linux `bwrap` (bubblewrap) builds the walls: name spaces of its own for processes, network, users, mounts and IPC; of
-the file system only Python itself and the system libraries, read-only, and nowhere to write; an empty environment; no
-capabilities; a seccomp filter that refuses new processes and threads, shared memory, tracing and the like. On macOS
-`sandbox-exec` denies everything but reading Python itself and the system libraries. Inside, resource limits bound
-processor time, address space (not enforced by macOS) and files; from outside, the whole process group is killed when
-the time is over.
+On Linux `bwrap` (bubblewrap) isolates the program: separate namespaces for processes, network, users, mounts and IPC;
+only Python itself and the system libraries from the file system, read-only, with nowhere to write; an empty
+environment; no capabilities; a seccomp filter that refuses new processes and threads, shared memory, tracing and the
+like. On macOS `sandbox-exec` denies everything but reading Python itself and the system libraries. Inside, resource
+limits bound processor time, address space (not enforced by macOS) and files; from outside, the whole process group is
+killed when time is up.
 
-What became of a program is judged out here: from its exit status, the clock and two pipes, one for what it prints and
-one for its value. There is no password in there that it could find, and nothing that it prints is read as a result. A
-program that writes on the second pipe itself has spoiled its result, unless it also ends itself there and then; so it
-chooses its value, as by its last line, and nothing else.
+A program's result is determined outside the sandbox, from its exit status, the clock and two pipes, one for its output
+and one for its value. There is no secret inside that it could find, and nothing it prints is taken for a result. A
+program that writes to the second pipe itself invalidates its result, unless it also exits right then; so all it can
+choose is its value, as it could by its last line.
 
-Without these tools it refuses to run: code of a model is never given to a bare Python.
+Without these tools it refuses to run: a model's code is never executed by an unprotected Python.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from typing import Any, NamedTuple
 from legos_envs.scoring.run_result import KEYS, MAX_ERROR, MAX_OUTPUT, RunResult, finished, refused
 
 START = 5.0
-"""Seconds until the interpreter must be up, on a machine that is very busy. The program's own time begins then."""
+"""Maximum seconds until the interpreter is up, for very busy machines. The program's own time starts then."""
 PYTHON_MB = 64
-"""Address space that CPython takes for itself."""
+"""Address space that CPython itself takes."""
 MAX_RESULT = 2**20
 LEAVE = 0.1
-"""Seconds for leaving the sandbox, beside the program's own."""
+"""Seconds for leaving the sandbox, in addition to the program's own."""
 TOO_LARGE = "ValueError: the program's value is too large or was tampered with"
 
 UP = b"up\n"
@@ -100,17 +100,17 @@ _REFUSED = {
 
 
 def available() -> str | None:
-    """The tool that locks programs in on this machine, as a path; None when there is none."""
+    """The path of this machine's sandboxing tool; None if there is none."""
     if sys.platform == "linux":
         return shutil.which("bwrap") if platform.machine() in _REFUSED else None
     return shutil.which("sandbox-exec") if sys.platform == "darwin" else None
 
 
 def run(code: str, inputs: dict[str, Any], seconds: float, memory_mb: int) -> RunResult:
-    """As `sandbox.run`, which checks the arguments.
+    """Like `sandbox.run`, which checks the arguments.
 
     Raises:
-        RuntimeError: the machine has no tool to lock the program in, or the tool does not work here.
+        RuntimeError: the machine has no sandboxing tool, or the tool does not work here.
     """
     tool = available()
     if tool is None:
@@ -138,20 +138,20 @@ def run(code: str, inputs: dict[str, Any], seconds: float, memory_mb: int) -> Ru
 
 
 class ProcessResult(NamedTuple):
-    """What was seen of a program from outside."""
+    """A program's execution, as observed from outside."""
 
     output: bytes
-    """What it, or the tool, printed."""
+    """Output of the program, or of the tool."""
     results: bytes
-    """What came from the pipe for its value."""
+    """Data from the pipe for its value."""
     status: int | None
-    """How it ended; None: it had to be killed, being late or saying too much."""
+    """Exit status; None if it was killed for exceeding its time or output limit."""
     starting: float
     """Seconds until the interpreter was up."""
 
 
 def _watch(tool: str, given: Any, rules: Any, seconds: float) -> ProcessResult:
-    """Runs a task until it ends, is late or says too much, and kills all of it."""
+    """Runs a task until it ends or exceeds its time or output limit, then kills the whole process group."""
     reading, writing = os.pipe()
     with (
         open(reading, "rb", buffering=0) as results,
@@ -194,7 +194,7 @@ def _watch(tool: str, given: Any, rules: Any, seconds: float) -> ProcessResult:
         finally:
             try:
                 os.killpg(process.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):  # it is gone already (macOS says the latter)
+            except (ProcessLookupError, PermissionError):  # already gone (macOS raises the latter)
                 process.kill()
         return ProcessResult(bytes(said[process.stdout.fileno()]), bytes(said[results.fileno()]), status, starting)
 
@@ -242,7 +242,7 @@ def _command(tool: str, rules: int, results: int) -> list[str]:
 
 
 def profile(prefix: str) -> str:
-    """The rules for `sandbox-exec`: everything denied, but what Python needs to start."""
+    """The rules for `sandbox-exec`: everything is denied except what Python needs to start."""
     readable = [prefix, "/usr/lib", "/System/Library", "/System/Volumes/Preboot/Cryptexes", "/private/var/db/dyld"]
     paths = " ".join(f"(subpath {json.dumps(path)})" for path in readable)
     return (

@@ -1,4 +1,4 @@
-"""What rules talk to: seats, asks, rewards, randomness of their own."""
+"""The interface of rules: seats, asks, rewards, and separate randomness."""
 
 from legos_envs.table import strands
 from legos_envs.table.rules import Ask, Forfeit, InvalidMove, Rules, Seat, Truncated, Unscored, keyed_generator

@@ -1,4 +1,4 @@
-"""What rules are made of: a generator that asks seats, and the ways an ask can fail."""
+"""The building blocks of rules: a generator that asks seats, and the ways an ask can fail."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 Rules = Generator[Any, Any, T]
-"""Rules are a generator: they yield asks and forks (through `yield from table...`) and return a `T`."""
+"""Rules are a generator that yields asks and forks (through `yield from table...`) and returns a `T`."""
 
 
 class Seat(NamedTuple):
-    """What an env declares for an agent: its role, whether it learns, and who sits there where that differs."""
+    """An env's declaration of an agent: its role, whether it learns, and its entrant if different."""
 
     role: str
     trainable: bool = True
@@ -32,7 +32,7 @@ class Forfeit(Exception):
     """Thrown into the rules when an agent has used up its retries. Uncaught, it ends the episode as `"invalid"`."""
 
     shares: dict[str, float]
-    """What rules want others to get for it, by agent, in place of the share that `Table.settle` gives by default."""
+    """Rewards for other agents that replace the default share of `Table.settle`, by agent."""
 
     def __init__(self, reasons: Mapping[str, str], shares: Mapping[str, float] | None = None):
         self.reasons, self.shares = dict(reasons), dict(shares or {})
@@ -54,7 +54,7 @@ class Forfeit(Exception):
 
 
 class Unscored(Exception):
-    """Thrown into the rules when what was done cannot be scored: a judge failed or could not be understood.
+    """Thrown into the rules when the episode cannot be scored: a judge failed or gave no valid reply.
 
     Any seat that is not trainable raises it instead of a `Forfeit`. Uncaught, it ends the episode with the outcome
     `"unscored"`: nothing is learned from it, and it is counted. A failed judge never becomes a reward.
@@ -66,7 +66,7 @@ class Truncated(Exception):
 
 
 class Ask(NamedTuple):
-    """The request that rules make of the env: this agent acts next in this branch."""
+    """A request from the rules to the env: this agent acts next in this branch."""
 
     agent: str
     text: str
@@ -87,12 +87,12 @@ class _Digest(ISeedSequence):
 
 
 def keyed_generator(seed: int, path: str) -> np.random.Generator:
-    """A random generator that is a function of a seed and a name alone."""
+    """A random generator that depends only on a seed and a name."""
     return np.random.Generator(np.random.PCG64(_Digest(f"{seed}/{path}")))  # type: ignore[arg-type]
 
 
 class Host(Protocol):
-    """What a table needs of the environment that it belongs to: `TextEnv`."""
+    """What a table needs from its environment, a `TextEnv`."""
 
     seed: int | None
     seats: Mapping[str, Seat]
@@ -105,7 +105,7 @@ class Host(Protocol):
     max_action_chars: int
     _returns: Mapping[str, float]
     _unasked: int
-    """Asks that rules have made, but not begun."""
+    """Asks that rules have created but not started."""
 
     def _tell(self, agent: str, text: str) -> None: ...
 

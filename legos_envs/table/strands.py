@@ -1,7 +1,7 @@
-"""Running rules: a tree of generators, from ask to ask.
+"""Runs rules: a tree of generators, from ask to ask.
 
-A `yield from table.gather(...)` forks a strand into branches; the strand goes on when all of them have ended. Nothing
-here knows of agents or rewards: `run` is told what to do with an ask and at the end.
+A `yield from table.gather(...)` forks a strand into branches; the strand continues when all of them have ended. Nothing
+here knows about agents or rewards: `run` takes callbacks for asks and for the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Strand:
 
     __slots__ = ("failures", "parent", "pending", "results", "rules", "slot")
     results: list[Any]
-    """What its branches returned, once it has forked; `failures` their forfeits, `pending` how many still run."""
+    """Results of its branches, once it has forked; `failures` are their forfeits, `pending` counts the running ones."""
     failures: list[Failure | None]
 
     def __init__(self, rules: Rules[Any], parent: Strand | None = None, slot: int = 0):
@@ -35,12 +35,12 @@ End = Callable[[Failure | None], None]
 
 
 def run(strand: Strand, value: Any, pose: Callable[[Ask, Strand], None], end: End) -> None:
-    """Resumes a strand with a value, and everything this sets in motion, until every branch waits or the rules end.
+    """Resumes a strand with a value, and everything that follows from it, until every branch waits or the rules end.
 
     Args:
-        strand: the strand that goes on.
-        value: what its `yield` returns.
-        pose: called with every ask and the strand that waits for its answer.
+        strand: the strand to resume.
+        value: the result of its `yield`.
+        pose: called with every ask and the strand that awaits its answer.
         end: called when the root returns (None) or lets a forfeit, or `Unscored`, through.
     """
     work: Work = [(strand, value, None)]
@@ -74,7 +74,7 @@ def _fork(strand: Strand, branches: Any, work: Work) -> None:
 
 
 def _return(strand: Strand, result: Any, failure: Failure | None, work: Work, end: End) -> None:
-    """Hands what a strand returned, or its failure, to its parent, which goes on after the last of its branches."""
+    """Passes a strand's result or failure to its parent, which continues after the last of its branches."""
     parent = strand.parent
     if parent is None:
         end(failure)
@@ -88,7 +88,7 @@ def _return(strand: Strand, result: Any, failure: Failure | None, work: Work, en
 
 
 def abandon(leaves: Iterable[Strand]) -> None:
-    """Closes the rules of an unfinished episode now, so that what they do on the way out stays in it."""
+    """Closes the rules of an unfinished episode now, so that their cleanup still belongs to it."""
     for leaf in leaves:
         node: Strand | None = leaf
         while node is not None:

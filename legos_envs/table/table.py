@@ -1,4 +1,4 @@
-"""What rules see of an environment: a `Table`, where agents sit and are asked; and the ways an ask can fail."""
+"""The rules' view of an environment: a `Table`, where agents sit and are asked; and the ways an ask can fail."""
 
 from __future__ import annotations
 
@@ -23,53 +23,54 @@ from legos_envs.table.rules import (
 
 
 class Table:
-    """A place in the episode tree. Agents at `table.sub("match_3")` are called `match_3/NAME`.
+    """A node of the episode tree. Agents at `table.sub("match_3")` are called `match_3/NAME`.
 
-    Every table has its own random generator, keyed by the episode's seed and the path, so that what one branch draws
-    never depends on how far another has come. An agent belongs to one branch at a time.
+    Every table has its own random generator, keyed by the episode's seed and the path, so that the draws of one branch
+    never depend on the progress of another. An agent belongs to one branch at a time.
     """
 
     def __init__(self, env: Host, path: str = "", options: Mapping[str, Any] | None = None, key: str | None = None):
         self.env, self.path = env, path
-        self._key = path if key is None else key  # what names its randomness
+        self._key = path if key is None else key  # keys its randomness
         self.options: Mapping[str, Any] = options or {}
         self._rng: np.random.Generator | None = None
         self._draws = 0
 
     @property
     def rng(self) -> np.random.Generator:
-        """This table's random generator; created at first use."""
+        """This table's random generator; created on first use."""
         if self._rng is None:
             self._rng = keyed_generator(self.env.seed or 0, self._key)
         return self._rng
 
     def random(self) -> float:
-        """A uniform number in [0, 1), keyed like `rng` but apart from it: ten times cheaper for a single draw."""
+        """A uniform number in [0, 1), keyed like `rng` but independent of it: ten times cheaper for a single draw."""
         self._draws += 1
         key = f"{self.env.seed}/{self._key}/{self._draws}".encode()
         return (int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 11) / 2**53
 
     def sub(self, name: str, options: Mapping[str, Any] | None = None, *, key: str | None = None) -> Table:
-        """The table called `name` below this one; `options` are what an env played there finds in `table.options`.
+        """The table called `name` below this one; an env played there finds `options` in `table.options`.
 
-        `key` names its randomness instead of `name`: tables of one key are dealt the same, whoever sits at them.
+        `key` replaces `name` as the key of its randomness: tables with the same key get the same deal, no matter who
+        sits at them.
         """
         return Table(self.env, f"{self.path}{name}/", options, f"{self._key}{key or name}/")
 
     def branch(self, key: str) -> Table:
-        """This table with randomness of its own, for a branch of `gather` that draws while others do."""
+        """This table with separate randomness, for a branch of `gather` that draws concurrently with others."""
         return Table(self.env, self.path, self.options, f"{self._key}{key}/")
 
     @property
     def returns(self) -> dict[str, float]:
-        """What every agent at this table and below it has got so far, by its name from here."""
+        """The rewards so far of every agent at this table and below, by its name relative to this table."""
         given, skip = self.env._returns, len(self.path)
         return {seat[skip:]: given.get(seat, 0.0) for seat in self.env.seats if seat.startswith(self.path)}
 
     def tell(self, agents: str | Iterable[str], text: str) -> None:
-        """Gives text to one agent or several; it is part of what they read when they are next asked.
+        """Gives text to one agent or several; they read it when they are next asked.
 
-        With `memory="state"` everything told since the conversation began stands in every prompt; with `"chat"` each
+        With `memory="state"` every prompt contains everything told since the conversation began; with `"chat"` each
         piece is told once, in the user message before the agent's next action.
         """
         if not isinstance(text, str):
@@ -89,20 +90,20 @@ class Table:
     ) -> Rules[Any]:
         """Asks an agent to act and returns what it decided.
 
-        With `legal`, the last action stated in the env's `action_format` must be one of them (case ignored) and is
-        returned as listed. With `parse`, the public text is given to it; it returns any value or raises `InvalidMove`.
-        With neither, the public text itself is returned; saying nothing is invalid. `fresh` begins a new conversation:
-        the agent sees only `text`. `listed=False` leaves the legal actions out of the prompt, for a text that shows
-        them anyway, such as a board with the numbers of its free cells. An invalid move is answered with the reason,
-        `invalid_retries` times; then the rules get a `Forfeit`, or `Unscored` when the seat is not trainable. Without
-        `yield from` nobody is asked: an error when the rules end.
+        With `legal`, the last action stated in the env's `action_format` must be one of them (ignoring case) and is
+        returned as listed. `parse` is called with the public text; it returns any value or raises `InvalidMove`. With
+        neither, the public text itself is returned; an empty one is invalid. `fresh` begins a new conversation: the
+        agent sees only `text`. `listed=False` omits the legal actions from the prompt, for a text that shows them
+        anyway, such as a board with the numbers of its free cells. An invalid move is answered with the reason,
+        `invalid_retries` times; then the rules get a `Forfeit`, or `Unscored` if the seat is not trainable. Without
+        `yield from` nobody is asked, which is an error when the rules end.
         """
         place, env = self.path + agent, self.env
         if not isinstance(text, str):
             raise TypeError(f"ask() takes a str; got {text!r} for {place!r}")
         moves = None if legal is None else tuple(legal)
         if moves is not None and not moves:
-            raise ValueError(f"{place!r} is asked to choose among no legal actions")
+            raise ValueError(f"{place!r} is asked with an empty list of legal actions")
         env._unasked += 1
         return self._ask(Ask(place, text, moves, fresh, None, listed), parse)
 
@@ -143,10 +144,10 @@ class Table:
         raise InvalidMove(f"{parsing.write_action(name[:40], self.env.action_format)} is not legal now.")
 
     def gather(self, rules: Iterable[Rules[T]]) -> Rules[list[T]]:
-        """Runs branches side by side and returns their results in order.
+        """Runs branches concurrently and returns their results in order.
 
-        All branches are played to their end; then the forfeits among them, if any, are raised as one (`Unscored`, if
-        there is one, goes first). So what happens does not depend on which agent answered first.
+        All branches are played to their end; then any forfeits among them are raised as one (`Unscored`, if there is
+        one, takes precedence). So the result does not depend on which agent answered first.
         """
         branches = []
         for branch in rules:
@@ -159,7 +160,7 @@ class Table:
         return (yield branches)
 
     def reward(self, agent: str, value: float) -> None:
-        """Adds to an agent's reward of this step.
+        """Adds to an agent's reward for this step.
 
         Raises:
             KeyError: there is no such agent.
@@ -175,23 +176,23 @@ class Table:
         self.env._pay(place, float(value))
 
     def note(self, agent: str | None = None, **facts: Any) -> None:
-        """Puts plain facts (JSON values) into the info of one agent, or of all agents at or below this table."""
+        """Adds plain facts (JSON values) to the info of one agent, or of all agents at or below this table."""
         place = self.path if agent is None else self._seat(agent, "noted something of")
         self.env._note(place, agent is not None, facts)
 
     def _seat(self, agent: str, done: str) -> str:
-        """The agent's whole name, if it has a seat; `done` says what the rules did with it."""
+        """The agent's full name, if it has a seat; `done` describes the rules' call, for the error."""
         place = self.path + agent
         if place not in self.env.seats:
             raise KeyError(f"the rules {done} {place!r}, which has no seat; seats are {list(self.env.seats)}")
         return place
 
     def settle(self, forfeit: Forfeit) -> None:
-        """Gives the rewards of a forfeit: `invalid_reward` to the offenders, the opponents' share to the others.
+        """Pays the rewards of a forfeit: `invalid_reward` to the offenders, the opponents' share to the others.
 
-        Opponents are the trainable agents of the same table that do not offend; when all offend at once, the other
-        offenders. The default share makes the sum zero in either case; where the env is not zero-sum it is nothing,
-        because there another's mistake is nobody's gain. Who is named in `forfeit.shares` gets that instead.
+        Opponents are the trainable agents of the same table that do not offend; if all offend at once, the other
+        offenders. The default share makes the sum zero in either case; if the env is not zero-sum it is nothing,
+        because there nobody gains from another's mistake. Agents named in `forfeit.shares` get that instead.
         """
         env = self.env
         homes: dict[str, list[str]] = {}
@@ -200,7 +201,7 @@ class Table:
         for home, offenders in homes.items():
             seats = [a for a, seat in env.seats.items() if seat.trainable and a.rpartition("/")[0] == home]
             others = [agent for agent in seats if agent not in offenders]
-            # Of how many offences each opponent gets a share, and among how many one is shared.
+            # The number of offences that each opponent shares in, and the number of agents that share one.
             offences, among = (len(offenders), len(others)) if others else (len(offenders) - 1,) * 2
             gained = 0.0
             if env.invalid_opponent_reward is not None:
@@ -212,7 +213,7 @@ class Table:
                 env._pay(agent, (env.invalid_reward if agent in offenders else 0.0) + gains.get(agent, 0.0))
 
     def attempt(self, rules: Rules[T]) -> Rules[T | None]:
-        """Runs rules; where they forfeit, the offenders are penalized and the result is None."""
+        """Runs rules; if they forfeit, the offenders are penalized and the result is None."""
         try:
             return (yield from rules)
         except Forfeit as forfeit:
@@ -220,9 +221,9 @@ class Table:
             return None
 
     def penalize(self, forfeit: Forfeit) -> None:
-        """Gives `invalid_reward` to the offenders of a forfeit, and nobody else anything; their info says why.
+        """Pays `invalid_reward` to the offenders of a forfeit and nothing to anybody else; their info gives the reason.
 
-        For rules that go on without them, such as one of eight solvers that gave no answer.
+        For rules that continue without them, such as one of eight solvers that gave no answer.
         """
         for offender, reason in forfeit.reasons.items():
             self.env._pay(offender, self.env.invalid_reward)

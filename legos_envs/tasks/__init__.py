@@ -1,1 +1,1 @@
-"""Tasks: debate, proposer and solvers, tournaments, data sets. Each module docstring is the page of its environment."""
+"""Tasks: debate, proposer and solvers, tournaments, data sets. An environment's module docstring is its page."""

@@ -1,4 +1,4 @@
-"""Writing tasks that code can check: a list of demands on a short text, each met or not."""
+"""Writing tasks that code can check: a list of demands on a short text, each either met or not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDINGS = ("The end.", "Thank you.", "Good night.", "See you soon.")
 
 
 class Demand(NamedTuple):
-    """One demand: how it is put, and what it takes of a text."""
+    """One demand: its wording, and the property that a text must have."""
 
     kind: str
     value: str | int
@@ -32,7 +32,7 @@ class Demand(NamedTuple):
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, in lower case, without punctuation."""
+    """The words of a text, lowercased and without punctuation."""
     return "".join(c if c.isalnum() else " " for c in text.casefold()).split()
 
 
@@ -49,11 +49,11 @@ CHECKS: dict[str, Callable[..., bool]] = {
 
 
 def draw(rng: np.random.Generator, count: int) -> tuple[Demand, ...]:
-    """Different demands that one text can meet together.
+    """Distinct demands that a single text can meet.
 
     Args:
         rng: draws the kinds and their values.
-        count: how many, 1 to 8.
+        count: number of demands, 1 to 8.
     """
 
     def pick(choices: tuple[str, ...]) -> str:
@@ -76,7 +76,7 @@ def draw(rng: np.random.Generator, count: int) -> tuple[Demand, ...]:
 
 
 def put(demands: tuple[Demand, ...]) -> str:
-    """The task as it is told."""
+    """The task as shown to players."""
     return "\n".join([TITLE, *(f"- {demand.text}" for demand in demands)])
 
 
@@ -86,7 +86,7 @@ def share(demands: tuple[Demand, ...], text: str) -> float:
 
 
 def read(task: str) -> tuple[Demand, ...]:
-    """The demands of a task as it was told, first thing in a prompt: the inverse of `put`, for scripted players."""
+    """The demands of the task at the start of a prompt: the inverse of `put`, for scripted players."""
     _, title, rest = task.partition(f"{TITLE}\n")
     lines = takewhile(lambda line: line.startswith("- "), rest.split("\n")) if title else ()
     return tuple([_read(line[2:]) for line in lines])
@@ -108,7 +108,7 @@ def _read(text: str) -> Demand:
 
 
 def solution(demands: tuple[Demand, ...]) -> str:
-    """A text that meets all of the demands."""
+    """A text that meets all demands."""
     wanted = {demand.kind: demand.value for demand in demands}
     first = [str(wanted[kind]) for kind in ("begins", "word", "number") if kind in wanted]
     body = " ".join(first or ["Here"]) + "?" * int(wanted.get("questions", 0))
@@ -117,5 +117,5 @@ def solution(demands: tuple[Demand, ...]) -> str:
 
 
 def failure() -> str:
-    """A text that meets none of any task's demands."""
+    """A text that meets no demand of any task."""
     return " ".join(FILLERS * 12)

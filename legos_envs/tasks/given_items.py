@@ -1,4 +1,4 @@
-"""Items of a task's `source`, for tasks that have items of their own without one."""
+"""Items from a task's `source`, for tasks with built-in items as the default."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from legos_envs.tasks.splits import SPLITS
 
 _opened: dict[str, tuple[Any, ...]] = {}
 MOST = 32
-"""So many sources are kept, since a run makes hundreds of envs with the same one."""
+"""Number of sources to cache, since a run creates hundreds of envs with the same one."""
 
 
 def without_source(**given: Any) -> None:
-    """Arguments that say how a source of the user's is read, where there is none.
+    """Refuses arguments about reading a source if there is no source.
 
     Raises:
-        ValueError: one of them is given; it would do nothing.
+        ValueError: one of them is given; it would have no effect.
     """
     for name, value in given.items():
         if value is not None:
@@ -40,10 +40,10 @@ def given_items(
     key: Callable[[Any], str] | None = None,
     built_in: Collection[str] = (),
 ) -> tuple[Any, ...] | None:
-    """What `open_rows` makes of a source; None without one. The arguments are those of `open_rows`.
+    """The items that `open_rows` reads from a source; None without a source. The arguments are those of `open_rows`.
 
-    A file is read once while it is unchanged, a data set once; `make` is a function of a module, or a
-    `functools.partial` of one, and goes with one `key`.
+    An unchanged file is read only once, as is a data set; `make` is a module-level function, or a `functools.partial`
+    of one, and is always used with the same `key`.
 
     Raises:
         ValueError: the split is unknown, or arguments for a source are given without one.

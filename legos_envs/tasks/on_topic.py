@@ -1,8 +1,8 @@
-"""A judge made of code that reads texts: it counts the keywords of the subject that a text names.
+"""A judge in code: it counts the subject's keywords that a text names.
 
-More words do not help, as they do with a judge of length: what is not in the subject counts nothing, a word that is
-said twice costs a point, and a text that copies the whole subject, or what the other side has said, has none. It is a
-judge to learn from without a model, not a measure of good arguments: a list of the keywords pleases it.
+Unlike with a judge of length, more words do not help: words that are not in the subject score nothing, a repeated word
+costs a point, and a text that copies the whole subject, or what the other side has said, scores zero. It provides a
+learning signal without a judge model, not a measure of good arguments: a bare list of the keywords satisfies it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from legos_envs.scoring import judging
 from legos_envs.tasks.checked_texts import words
 
 SHORTEST = 4
-"""Letters of the shortest keyword."""
+"""Minimum number of letters of a keyword."""
 _COMMON = """
 about advice also answer argues asks been before best better between children describe does each every explain fewer
 five four from give gives have into just learn least many mention mentions more most must need never note only other
@@ -27,20 +27,20 @@ COMMON = frozenset(_COMMON.split())
 
 
 def long_words(text: str) -> list[str]:
-    """The words of a text that have at least `SHORTEST` letters, in order, in lower case."""
+    """The words of a text with at least `SHORTEST` letters, in order, lowercased."""
     return [word for word in words(text) if len(word) >= SHORTEST]
 
 
 def keywords(subject: str) -> list[str]:
-    """The different keywords of a subject, in the order in which they come."""
+    """The distinct keywords of a subject, in order of appearance."""
     return [word for word in dict.fromkeys(long_words(subject)) if word not in COMMON]
 
 
 def points(texts: Sequence[str], subject: str, others: Sequence[str] = ()) -> int:
-    """How many keywords of the subject some texts of one author name, less the words said again within a text.
+    """The number of the subject's keywords named in texts by one author, minus the words repeated within a text.
 
-    Texts that are equal count once. A text that contains the whole subject does not count, nor one that contains
-    what the other side said in an earlier round: `others` are its texts, round by round.
+    Equal texts count once. A text does not count if it contains the whole subject, or what the other side said in an
+    earlier round: `others` holds the other side's texts, round by round.
     """
     said = []
     for text in dict.fromkeys(texts):
@@ -61,7 +61,7 @@ def share(texts: Sequence[str], subject: str) -> float:
 
 
 def verdict(prompt: str) -> str:
-    """Which of two quoted texts, A or B, has more points; A when level."""
+    """Which of two quoted texts, A or B, has more points; A on a tie."""
     shown = judging.unquoted(prompt)
     one, other = (_texts(shown[label]) for label in judging.LABELS)
     subject = subject_of(shown)
@@ -69,14 +69,14 @@ def verdict(prompt: str) -> str:
 
 
 def grade(prompt: str, legal: Sequence[str], key: str = "text") -> str:
-    """One of the legal grades, from the worst to the best, for the quoted text."""
+    """The grade of the quoted text, one of `legal`, which are sorted from worst to best."""
     shown = judging.unquoted(prompt)
     text = shown.pop(key)
     return legal[round(share(_texts(text), subject_of(shown)) * (len(legal) - 1))]
 
 
 def subject_of(shown: Mapping[str, Any]) -> str:
-    """What the quoted texts are about: all that is quoted beside them."""
+    """The subject of the quoted texts: everything else that is quoted."""
     return " ".join(text for key, text in shown.items() if key not in judging.LABELS)
 
 
@@ -85,7 +85,7 @@ def _texts(shown: Any) -> list[str]:
 
 
 def say(subject: str, seed: int | None = None) -> str | None:
-    """Names all keywords of the subject; with a seed one or two of them, or none (then there is nothing to say)."""
+    """Names all keywords of the subject; with a seed, one or two of them, or none (then returns None)."""
     chosen = keywords(subject)
     if seed is not None:
         rng = random.Random(seed)

@@ -17,5 +17,5 @@ QUESTIONS = Templates([text for text in _DATA["templates"] if "?" in text], _DAT
 
 
 def draw(rng: np.random.Generator, hand_written: Sequence[str], split: str, made: Templates = MADE) -> str:
-    """A prompt of a split: one of those written by hand now and then, else one from a template."""
+    """A prompt of a split: occasionally a handwritten one, otherwise one from a template."""
     return draw_of_split(lambda: made.draw_beside(rng, hand_written), split)

@@ -1,6 +1,6 @@
-"""The rows behind `source=`: a local file, a Hugging Face data set, or a sequence in memory, each by its number.
+"""The rows behind `source=`: a local file, a Hugging Face data set, or a sequence in memory, each by its index.
 
-Rows are read when they are asked for. An error names the file and the line.
+Rows are read on demand. Errors name the file and the line.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class DataSetUnavailable(RuntimeError):
 
 
 class RawRows(NamedTuple):
-    """Rows as they stand in their source."""
+    """Rows as in their source."""
 
     rows: Any
-    """Anything with a length, of at least 1, that gives a row for an index."""
+    """Anything with a length of at least 1 that returns a row for an index."""
     place: Callable[[int], str]
-    """What errors call the row of an index."""
+    """The name that errors use for the row at an index."""
 
 
 def raw_rows(
@@ -46,14 +46,14 @@ def raw_rows(
 
     Args:
         source: a path that ends in `.jsonl`, `.json` or `.parquet`; `"hf:NAME"`; or a sequence.
-        columns: the fields in use; others are not read where that can be spared.
-        config: of a Hugging Face data set.
-        split: of a Hugging Face data set, `"train"` by default; `"all"` is all of its splits together.
-        built_in: other values that the caller takes for a source, for the error.
+        columns: the fields in use; others are skipped where possible.
+        config: configuration of a Hugging Face data set.
+        split: split of a Hugging Face data set, `"train"` by default; `"all"` joins all of its splits.
+        built_in: other values that the caller accepts as a source, for the error message.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the source is of no known kind or has no rows.
+        ValueError: the source is of an unknown kind or has no rows.
         ImportError: a package is missing; the message says which.
         DataSetUnavailable: a Hugging Face data set cannot be loaded.
     """
@@ -70,7 +70,7 @@ def raw_rows(
         where, rows = "source", source
     else:
         raise ValueError(
-            f"source must be {''.join([f'{word!r}, ' for word in built_in])}a path that ends in {', '.join(SUFFIXES)}, "
+            f"source must be {''.join([f'{word!r}, ' for word in built_in])}a path ending in {', '.join(SUFFIXES)}, "
             f"'hf:NAME' or a sequence of mappings; got {(str(source) if isinstance(source, Path) else source)!r}"
         )
     if not len(rows):
@@ -90,7 +90,7 @@ def _file(path: Path, columns: Sequence[str]) -> Any:
 
 
 def mapping(row: Any, place: str) -> Mapping[str, Any]:
-    """The row, which must be a mapping of fields to values.
+    """The row, checked to be a mapping of fields to values.
 
     Raises:
         ValueError: it is not.
@@ -101,7 +101,7 @@ def mapping(row: Any, place: str) -> Mapping[str, Any]:
 
 
 def text_field(row: Mapping[str, Any], name: str, place: str) -> str:
-    """The text in a field of a row; a number is written out.
+    """The text in a field of a row; numbers are converted to text.
 
     Raises:
         ValueError: it is something else, blank or missing; the message begins with the place.
@@ -118,7 +118,7 @@ def text_field(row: Mapping[str, Any], name: str, place: str) -> str:
 
 
 class _JsonLines:
-    """The rows of a `.jsonl` file. Only the place of each line is kept; a row is read when it is asked for."""
+    """The rows of a `.jsonl` file. Only the offset of each line is kept; a row is read on demand."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -139,7 +139,7 @@ class _JsonLines:
 
 @functools.lru_cache(32)
 def _lines(path: Path, changed: int, size: int) -> tuple[array[int], array[int]]:
-    """Where each line that is not blank begins, and its number from 1; kept while the file is unchanged."""
+    """The offset and the number, from 1, of each line that is not blank; cached while the file is unchanged."""
     starts, numbers, at = array("Q"), array("Q"), 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
@@ -162,11 +162,11 @@ def _parse(data: bytes, place: str) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{place}: this is not JSON: {error}") from None
+        raise ValueError(f"{place}: not valid JSON: {error}") from None
 
 
 class _Parquet:
-    """The rows of a Parquet file, of which only the columns in use are read."""
+    """The rows of a Parquet file; only the columns in use are read."""
 
     def __init__(self, path: Path, columns: Sequence[str]):
         try:
@@ -197,13 +197,13 @@ def _hub(name: str, config: str | None, split: str) -> Any:
     except Exception as error:
         raise DataSetUnavailable(
             f"cannot load the data set {name!r} (config {config!r}, split {split!r}): {type(error).__name__}: {error}. "
-            "Without network, load it once where there is one, or give a local file: source='path/to/test.jsonl'"
+            "Without a network, load it once while connected, or give a local file: source='path/to/test.jsonl'"
         ) from error
 
 
 @contextlib.contextmanager
 def _without_retries() -> Iterator[None]:
-    """Where the hub's name cannot be resolved, only its cache is asked: the hub's library retries for half a minute."""
+    """If the hub's name cannot be resolved, uses only its cache, since the hub's library retries for half a minute."""
     from datasets import config
     from huggingface_hub import constants
 

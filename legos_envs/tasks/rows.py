@@ -1,8 +1,8 @@
-"""Items of your own for any task: `open_rows` reads a file, a Hugging Face data set or a list into a task's fields.
+"""Your own items for any task: `open_rows` reads a file, a Hugging Face data set or a list into a task's fields.
 
     open_rows("topics.jsonl", {"topic": "topic"}, fields={"topic": "question"})   # ({"topic": "..."}, ...)
 
-A row that does not fit is named by its number; it is refused, or skipped if you say so.
+Rows that do not fit are reported by number; they are refused or, on request, skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from legos_envs.tasks.splits import SPLITS, of_split
 T = TypeVar("T")
 BAD_ROWS = ("refuse", "skip")
 SHOWN = 3
-"""How many bad rows a message shows."""
+"""Maximum number of bad rows in a message."""
 
 
 def open_rows(
@@ -38,24 +38,24 @@ def open_rows(
     """All items of a source.
 
     Args:
-        source: a path that ends in `.jsonl`, `.json` or `.parquet`; `"hf:NAME"`; or a sequence of mappings. Where the
-            task needs one field only, a sequence of texts will do.
-        names: the fields that the task reads, and what a source calls them unless `fields` says otherwise. The first
-            one identifies the item for `split`, where no `key` does.
-        fields: what your source calls them: `{"prompt": "text"}` if it has the prompt in its field `text`.
-        make: makes the item of a row, which has the task's fields; it raises ValueError for a row that does not fit.
+        source: a path ending in `.jsonl`, `.json` or `.parquet`; `"hf:NAME"`; or a sequence of mappings. If the task
+            needs only one field, a sequence of texts will do.
+        names: the fields that the task reads, mapped to their default names in a source, which `fields` overrides.
+            Without a `key`, the first field identifies the item for `split`.
+        fields: their names in your source: `{"prompt": "text"}` if the prompt is in the field `text`.
+        make: converts a row, which has the task's fields, to an item; raises ValueError for a row that does not fit.
         optional: fields that a row may lack.
-        values: fields that may be any value. All others must be text, or a number, which is written out.
-        split: `"all"`, `"train"` or `"test"`: a fifth of the items, by hash, is for testing. Of a Hugging Face data set
-            it is the data set's own split.
-        config: of a Hugging Face data set.
+        values: fields that may hold any value. All others must be text, or numbers, which are converted to text.
+        split: `"all"`, `"train"` or `"test"`: a fifth of the items, by hash, is for testing. For a Hugging Face data
+            set, its own split.
+        config: configuration of a Hugging Face data set.
         bad_rows: `"refuse"`, or `"skip"`, which warns.
-        built_in: other values that the caller takes for a source, for errors.
-        key: what identifies an item for `split`, made from the item.
+        built_in: other values that the caller accepts as a source, for error messages.
+        key: computes from an item the text that identifies it for `split`.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the source is of no known kind or has no fitting row, a row does not fit, or an argument is wrong.
+        ValueError: the source is of an unknown kind or has no valid row, a row does not fit, or an argument is wrong.
         ImportError: a package that the source needs is missing.
         RuntimeError: a Hugging Face data set cannot be loaded.
     """
@@ -103,9 +103,9 @@ def open_rows(
         more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
         message = f"{len(bad)} of {len(raw.rows)} rows do not fit: {'; '.join(bad[:SHOWN])}{more}"
         if not items:
-            raise ValueError(f"{message}. The task reads {called!r}; `fields` says what your source calls them")
+            raise ValueError(f"{message}. The task reads {called!r}; use `fields` for other names in your source")
         if bad_rows == "refuse":
-            raise ValueError(f"{message}. Mend them, or leave them out with bad_rows='skip'")
+            raise ValueError(f"{message}. Fix them, or skip them with bad_rows='skip'")
         warnings.warn(f"skipped: {message}", stacklevel=3)
     kept = items if hub else of_split(items, split, lambda pair: pair[0])
     return tuple(item for _, item in kept)

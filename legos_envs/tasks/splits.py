@@ -1,8 +1,8 @@
-"""Which items are for training and which for testing: a fixed fifth of all items, chosen by hash, is held out.
+"""Splits items into training and testing: a fixed fifth of all items, chosen by hash, is held out.
 
-The part of an item depends on its text alone, not on its place in a list or on a seed. So the same fifth is held out by
-an environment that trains, by one that measures and by the recipe of the bundled model, and items made by a generator
-are split without listing them.
+An item's split depends only on its text, not on its position in a list or on a seed. So training environments,
+evaluation environments and the recipe of the bundled model hold out the same fifth, and generated items are split
+without enumerating them.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from legos_envs import arguments
 T = TypeVar("T")
 SPLITS = ("all", "train", "test")
 TEST_SHARE = 5
-"""One in so many items is a test item."""
+"""One in this many items is a test item."""
 
 
 def part_of(item: str) -> str:
-    """`"test"` or `"train"`, a function of what identifies the item: its question, its operands, its name."""
+    """`"test"` or `"train"`, a function of the item's identity: its question, its operands, its name."""
     digest = hashlib.sha256(f"split {item}".encode()).digest()
     return "train" if int.from_bytes(digest[:4], "big") % TEST_SHARE else "test"
 
 
 def of_split(items: Sequence[T], split: str, key: Callable[[T], str] = str) -> tuple[T, ...]:
-    """The items of a split in their order; for `"all"`, every one.
+    """The items of a split, in order; for `"all"`, every item.
 
     Raises:
-        ValueError: the split is unknown, or none of the items is in it.
+        ValueError: the split is unknown or empty.
     """
     if arguments.one_of("split", split, SPLITS) == "all":
         return tuple(items)
@@ -40,10 +40,10 @@ def of_split(items: Sequence[T], split: str, key: Callable[[T], str] = str) -> t
 
 
 def draw_of_split(draw: Callable[[], T], split: str, key: Callable[[T], Any] = str) -> T:
-    """Calls `draw`, which makes a random item, until the item is of the split.
+    """Calls `draw`, which returns a random item, until the item is in the split.
 
     Raises:
-        ValueError: the split is unknown, or 1,000 items in a row were of the other part.
+        ValueError: the split is unknown, or 1,000 items in a row were in the other one.
     """
     if arguments.one_of("split", split, SPLITS) == "all":
         return draw()
@@ -51,4 +51,4 @@ def draw_of_split(draw: Callable[[], T], split: str, key: Callable[[T], Any] = s
         item = draw()
         if part_of(str(key(item))) == split:
             return item
-    raise ValueError(f"none of 1,000 drawn items is of split {split!r}: there are too few different ones; use 'all'")
+    raise ValueError(f"none of 1,000 drawn items is in split {split!r}: there are too few distinct items; use 'all'")

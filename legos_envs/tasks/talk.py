@@ -1,4 +1,4 @@
-"""What rules of conversations share: long texts are cut, and an agent that sees no history is told its own words."""
+"""Shared by the rules of conversations: cutting long texts, and reminding agents without history of their own words."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from legos_envs.table import Table
 
 
 def excerpt(text: str, most: int) -> str:
-    """A text of at most `most` characters as it is; a longer one with its middle replaced by a mark that says so.
+    """A text of at most `most` characters unchanged; a longer one with its middle replaced by a marker.
 
-    Beginning and end are kept because that is where a claim and its conclusion stand.
+    The beginning and the end are kept because claims and conclusions are found there.
     """
     if len(text) <= most:
         return text
@@ -18,6 +18,6 @@ def excerpt(text: str, most: int) -> str:
 
 
 def remember(table: Table, agent: str, text: str) -> None:
-    """Tells an agent what it said itself, where each of its prompts stands alone (`memory="state"`)."""
+    """Tells an agent what it said itself if its prompts show no history (`memory="state"`)."""
     if table.env.memory == "state":
         table.tell(agent, f"You: {text}")

@@ -1,9 +1,9 @@
-"""Texts made from templates: slots such as `{things}` are filled with words from lists.
+"""Texts from templates: slots such as `{things}` are filled with words from lists.
 
     made = Templates(["Put the {things} beside the {things2}."], {"things": ["lamp", "chair"]})
     made.draw(rng)
 
-A digit behind a name gives another word of the same list, so `{things}` and `{things2}` differ.
+A digit after a name stands for another word of the same list, so `{things}` and `{things2}` differ.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 
 _SLOT = re.compile(r"\{(([a-z]+)\d?)\}")
 HAND_WRITTEN = 8
-"""Where items made from templates stand beside hand-written ones, one in so many is hand-written."""
+"""Where handwritten items are mixed with items from templates, one in this many is handwritten."""
 
 
 class Templates:
-    """Templates and the words for their slots.
+    """Templates, and words for their slots.
 
     Args:
         templates: texts with slots.
-        words: the list of each slot, by name.
+        words: the list for each slot, by name.
     """
 
     def __init__(self, templates: Sequence[str], words: Mapping[str, Sequence[str]]):
@@ -32,7 +32,7 @@ class Templates:
         self.sizes = [self._size(template) for template in self.templates]
 
     def __len__(self) -> int:
-        """How many texts there are."""
+        """The number of possible texts."""
         return sum(self.sizes)
 
     def _size(self, template: str) -> int:
@@ -40,7 +40,7 @@ class Templates:
         return prod(perm(len(self.words[name]), names.count(name)) for name in set(names))
 
     def draw(self, rng: np.random.Generator) -> str:
-        """A random template with random words, beginning with a capital letter."""
+        """A random template with random words, capitalised."""
         template = self.templates[int(rng.integers(len(self.templates)))]
         chosen: dict[str, str] = {}
         for slot, name in dict.fromkeys(_SLOT.findall(template)):
@@ -50,7 +50,7 @@ class Templates:
         return text[:1].upper() + text[1:]
 
     def draw_beside(self, rng: np.random.Generator, hand_written: Sequence[str]) -> str:
-        """A text from a template or, one time in `HAND_WRITTEN`, one of those written by hand."""
+        """A text from a template or, one time in `HAND_WRITTEN`, a handwritten one."""
         if rng.integers(HAND_WRITTEN) == 0:
             return hand_written[int(rng.integers(len(hand_written)))]
         return self.draw(rng)

@@ -1,7 +1,7 @@
-"""Tests an environment.
+"""Tests for environments.
 
-`check_env` runs every conformance check on it, `fuzz` throws hostile actions at it, `attack` tries to earn its rewards
-without understanding.
+`check_env` runs every conformance check, `fuzz` throws hostile actions at an env, and `attack` tries to earn its
+rewards without understanding it.
 """
 
 from legos_envs.testing.conformance import Report, check_env

@@ -1,9 +1,9 @@
-"""`check_env`: every law of this project's environments, run on one of them.
+"""`check_env`: checks an environment against every rule that this project's environments must obey.
 
     print(check_env("KuhnPoker-v0"))
 
 PettingZoo's own tests are run too, but they are weak for text: an env may pass them all while one seat reads another's
-thoughts. Foreign AEC envs can be checked as well; what they lack is reported as a failure.
+thoughts. Foreign AEC envs can be checked as well; missing features are reported as failures.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Report:
 
     name: str
     failures: dict[str, str] = field(default_factory=dict)
-    """What failed, with the message."""
+    """Failed checks, with their messages."""
     passed: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
-    """What does not apply, with the reason."""
+    """Checks that do not apply, with the reason."""
     us_per_turn: float | None = None
-    """Microseconds of processor time an action, resets and observations included; None when it cannot be played."""
+    """Processor time per action in microseconds, including resets and observations; None if it cannot be played."""
 
     @property
     def ok(self) -> bool:
@@ -69,18 +69,18 @@ def check_env(
     """Runs the checks on an environment.
 
     Args:
-        env: an id that `legos_envs.make` takes, or a class or function that makes the env.
-        episodes: how many episodes of self-play are looked at.
-        policy: plays all seats, synchronously, as a function of the `Decision` alone. By default the env's
-            scripted player `random`, else a random legal action, or a line of text where none is listed.
-        only: names of the checks to run; all when empty.
-        skip: names of checks to leave out.
-        raise_on_failure: raise instead of returning a report with failures.
+        env: an id that `legos_envs.make` takes, or a class or function that creates the env.
+        episodes: number of self-play episodes to examine.
+        policy: plays all seats, synchronously, as a function of the `Decision` alone. By default the env's scripted
+            player `random`, else a random legal action, or a line of text if none is listed.
+        only: names of the checks to run; all if empty.
+        skip: names of checks to skip.
+        raise_on_failure: raise an error instead of returning a report with failures.
         **kwargs: constructor arguments of the env.
 
     Raises:
         AssertionError: with `raise_on_failure`, when a check fails; the message lists all failures.
-        ValueError: a name in `only` or `skip` is not a check, or there is no episode to look at.
+        ValueError: a name in `only` or `skip` is not a check, or there is no episode to examine.
     """
     episodes = arguments.whole("episodes", episodes, 1)
     unknown = ({*only} | {*skip}) - set(CHECKS)
@@ -127,5 +127,5 @@ def _us_per_turn(s: Subject) -> float | None:
             spent = (time.process_time() - start) * 1e6 / turns
             best = spent if best is None else min(best, spent)
     except Exception:
-        return None  # the checks have said why
+        return None  # the checks have reported why
     return best

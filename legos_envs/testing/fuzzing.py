@@ -1,8 +1,8 @@
-"""Hostile players: random garbage and near misses, thrown at every seat of an env, episode after episode.
+"""Hostile players: random garbage and near misses, thrown at every seat of an env over many episodes.
 
     print(fuzz("KuhnPoker-v0", actions=10_000))
 
-`check_env` throws a fixed list of garbage at the first turn of every role; this throws many more texts, at any turn.
+`check_env` throws a fixed list of garbage at the first turn of every role; this throws many more texts at any turn.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KINDS = ("mutated", "garbage", "strange", "structured", "foreign", "long", "bomb
 WEIGHTS = (30, 18, 14, 20, 15, 3, 2)
 PIECES = ("[", "9", "{", '"', " ", "a b", "\n", "answer: ", "\\frac{", "\\boxed{", "- ", "1. ", "**", "```\n", "####")
 WILDNESS = (0.05, 0.2, 0.6, 1.0)
-"""Shares of hostile actions in an episode. In tame episodes all turns are reached; in wild ones nobody makes sense."""
+"""Shares of hostile actions in an episode. Tame episodes reach all turns; in wild ones nobody makes sense."""
 FAILURES_KEPT = 20
 
 
@@ -41,20 +41,20 @@ class FuzzReport:
     name: str
     seed: int
     actions: int = 0
-    """Actions stepped."""
+    """Number of actions stepped."""
     hostile: int = 0
-    """How many of them were hostile; the others were those of the env's own random player."""
+    """Number of hostile ones among them; the others came from the env's own random player."""
     episodes: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     """How the episodes ended."""
     failures: list[str] = field(default_factory=list)
-    """What went wrong, with the seed of the episode; at most 20 are kept."""
+    """Errors, with the seed of the episode; at most 20 are kept."""
     slowest_ms: float = 0.0
-    """The longest step with the observation after it, in milliseconds of processor time."""
+    """The longest step including the following observation, in milliseconds of processor time."""
     slowest_s: float = 0.0
-    """The same in seconds by the clock: processes that compare formulas or run programs are in it."""
+    """The same in wall-clock seconds, including processes that compare formulas or run programs."""
     slowest_text: str = ""
-    """The action of that step, cut in the middle."""
+    """The action of that step, shortened in the middle."""
     seconds: float = 0.0
 
     @property
@@ -75,13 +75,13 @@ class FuzzReport:
 def fuzz(env: str | Callable[..., AECEnv], actions: int = 300, seed: int = 0, **kwargs: Any) -> FuzzReport:
     """Plays episodes in which every seat may say anything, and checks how the env copes.
 
-    It demands that no action raises, episodes end, rewards are finite, agents end in the same way, and returns add up
-    to zero where the env declares it.
+    It requires that no action raises, episodes end, rewards are finite, agents end in the same way, and returns add up
+    to zero if the env declares it.
 
     Args:
-        env: an id that `legos_envs.make` takes, or a class or function that makes the env.
-        actions: how many hostile actions to step; the last episode is played to its end.
-        seed: of the texts and of the episodes; the same seed gives the same actions.
+        env: an id that `legos_envs.make` takes, or a class or function that creates the env.
+        actions: number of hostile actions to step; the last episode is played to its end.
+        seed: seed of the texts and the episodes; the same seed gives the same actions.
         **kwargs: constructor arguments of the env.
     """
     actions = arguments.whole("actions", actions, 1)
@@ -89,7 +89,7 @@ def fuzz(env: str | Callable[..., AECEnv], actions: int = 300, seed: int = 0, **
     report = FuzzReport(env if isinstance(env, str) else getattr(env, "__name__", repr(env)), seed)
     start = time.process_time()
     own: Any = make_policy("random", subject)
-    most = 100 * actions + 100  # for an env that asks nobody, or next to nobody
+    most = 100 * actions + 100  # for an env that asks nobody, or hardly anybody
     while report.hostile < actions and len(report.failures) < FAILURES_KEPT and report.episodes < most:
         number = report.episodes
         report.episodes += 1
@@ -154,7 +154,7 @@ def _step(env: AECEnv, agent: str, text: str, report: FuzzReport) -> None:
 
 
 def hostile(env: AECEnv, agent: str, legal: str, rng: Random) -> str:
-    """A text that may be not a legal action, made from one that is."""
+    """A text, derived from a legal action, that may not be legal itself."""
     (kind,) = rng.choices(KINDS, WEIGHTS)
     listed = env.infos[agent].get("legal_actions") or ()
     if kind == "mutated":
@@ -218,7 +218,7 @@ def structured(legal: str, rng: Random) -> str:
 
 
 def bomb(legal: str, rng: Random) -> str:
-    """A formula, a program or numbers that keep whoever takes them seriously busy for hours, no two alike."""
+    """A formula, a program or numbers that take hours to process, each different."""
     n = rng.randrange(10**6)
     if rng.random() < 0.6:
         return rng.choice(("\\boxed{%s}", "Answer: %s", "#### %s", "[%s]")) % rng.choice(FORMULAS).replace("N", str(n))
@@ -261,7 +261,7 @@ STATEMENTS = (
 
 
 def _others_words(env: AECEnv, agent: str, rng: Random) -> str:
-    """Something that the agent has read: a line of its own conversation."""
+    """A line from the agent's own conversation."""
     observation = env.observe(agent)
     if not isinstance(observation, dict) or not observation.get("messages"):
         return "..."

@@ -1,11 +1,12 @@
-"""`attack`: what degenerate players earn in an environment, against the floor that its page states.
+"""`attack`: compares the earnings of degenerate players in an environment with the floor stated on its page.
 
     print(attack("CodeGen-v0"))
 
-A page has a table of scripted players and their expected returns. Its column `floor` says what a seat may earn at most,
-on average, when a degenerate player takes it and the row's players keep the others; under the name `together`, what all
-trained seats may earn when they play one and the same degenerate player (the mean over them; where rewards sum to zero
-it cannot be gamed). The row's own players must earn what the row says: the maximum, which is no lower than the floor.
+A page has a table of scripted players and their expected returns. Its column `floor` states the most that a seat may
+earn on average if a degenerate player takes it and the row's players keep the others; and under the name `together`,
+the most that all trained seats may earn if they all play the same degenerate player (the mean over them; rewards that
+sum to zero cannot be gamed). The row's own players must earn what the row says: the maximum, which is no lower than the
+floor.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from legos_envs.testing.panel import STATED, TOGETHER, Attempts, Cell, Panel
 from legos_envs.text_env import TextEnv
 
 LEARNED = 1_000_003
-"""The seed of the episode whose answers degenerate players know."""
+"""Seed of the episode whose answers degenerate players know."""
 FEWEST = 20
-"""Episodes of the row's own players, at least: their returns vary more than those of players without understanding."""
+"""Minimum episodes of the row's own players, whose returns vary more than those of degenerate players."""
 Columns = Mapping[str, list[str]]
 """The agents of each column of a table."""
 
@@ -37,11 +38,11 @@ def attack(env: str | Callable[..., AECEnv], *, episodes: int = 40, **kwargs: An
     """Plays every degenerate player at every seat that has a floor.
 
     Args:
-        env: an id that `legos_envs.make` takes, or a class or function that makes the env.
-        episodes: how many are played for each of them.
-        **kwargs: constructor arguments of the env. With any, only the rows of the page with just these are attacked.
+        env: an id that `legos_envs.make` takes, or a class or function that creates the env.
+        episodes: number of episodes for each of them.
+        **kwargs: constructor arguments of the env. If given, only the rows of the page with exactly these are attacked.
 
-    Where the page states no floor, all trainable roles are attacked, and nothing is compared.
+    If the page states no floor, all trainable roles are attacked, and nothing is compared.
     """
     episodes = arguments.whole("episodes", episodes, 1)
     claims = [claim for claim in pages.page(env).claims if claim.floors] if isinstance(env, str) else []
@@ -86,7 +87,7 @@ def _fill(table: Attempts, ring: Ring, episodes: int) -> None:
 
 
 class Ring:
-    """One row's env and players, in which seats are given to degenerate players."""
+    """One row's env and players, some of whose seats go to degenerate players."""
 
     def __init__(self, make: Callable[[], AECEnv], players: Mapping[str, str]):
         self.env = make()
@@ -108,18 +109,18 @@ class Ring:
 
     @property
     def roles(self) -> list[str]:
-        """The roles that are trained."""
+        """The trained roles."""
         return list(dict.fromkeys(map(self.role, self.trained)))
 
     def named(self, name: str) -> list[str]:
-        """The trained agents that have the name, or the role of that name."""
+        """The trained agents with this name or role."""
         found = [agent for agent in self.trained if name in (agent, self.role(agent))]
         if not found:
             raise ValueError(f"a floor is stated for {name!r}; trained seats are {self.trained}")
         return found
 
     def record(self, table: Attempts, player: str, columns: Columns, seats: set[str], episodes: int) -> None:
-        """Plays the episodes and puts what the agents of each column earned into the table."""
+        """Plays the episodes and adds the earnings of each column's agents to the table."""
         if player in PROGRAMS and not any("def " in self.learned[agent][0] for agent in seats):
             return
         row = table.cells.setdefault(player, {})
@@ -148,7 +149,7 @@ class Ring:
 
 
 class Lineup:
-    """Answers for all seats of one episode: the row's players, and a degenerate player at some."""
+    """Answers for all seats of one episode: the row's players, and a degenerate player at some seats."""
 
     def __init__(self, ring: Ring, degenerate: Callable[[Sight], str] | None, seats: set[str]):
         self.ring, self.degenerate, self.seats = ring, degenerate, seats
@@ -157,7 +158,7 @@ class Lineup:
         self.obeyed = ""
 
     def said(self, name: str) -> list[str]:
-        """What the agents of a name or role have said, that of the first who spoke."""
+        """The texts of the agents with a name or role, only those of the first who spoke."""
         speaker = next((agent for agent, _ in self.log if name in (agent, self.ring.role(agent))), None)
         return [text for agent, text in self.log if agent == speaker]
 
@@ -182,7 +183,7 @@ class Lineup:
 
 
 def _ordered(decision: Decision) -> bool:
-    """Whether one who gives a verdict reads what `injection` says as part of its instructions."""
+    """Whether a judge sees the text of `injection` as part of its instructions."""
     prompt = decision.messages[-1]["content"]
     try:
         quoted = judging.unquoted(prompt)

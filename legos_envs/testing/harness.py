@@ -1,4 +1,4 @@
-"""What the checks share: the subject under test, players, records of episodes, and the register of checks."""
+"""Shared by all checks: the subject under test, players, records of episodes, and the registry of checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCRIPT = (
     "Yes, the first. [yes]",
     "Let me propose something else: 1, 2, 3.",
 )
-"""What a seat says where it is given no legal actions and the caller no policy."""
+"""Texts of a seat without legal actions if the caller gives no policy."""
 LIMIT = 2_000
 """Actions after which an episode counts as endless."""
 
@@ -66,13 +66,13 @@ def require(condition: Any, message: str) -> None:
 
 
 def scripted(decision: Decision) -> str:
-    """A legal action chosen by the decision's seed; a line of `SCRIPT` where none is listed."""
+    """A legal action chosen by the decision's seed; a line of `SCRIPT` if none is listed."""
     legal = decision.legal_actions
     return (legal or SCRIPT)[decision.seed % len(legal or SCRIPT)]
 
 
 class Player:
-    """Answers for all seats. What it says is a function of seed, agent, turn and observation, so copies agree."""
+    """Answers for all seats. Its texts are a function of seed, agent, turn and observation, so copies agree."""
 
     def __init__(self, policy: Callable[[Decision], Any] | None, seed: int):
         self.policy, self.seed = policy or scripted, seed
@@ -100,7 +100,7 @@ class Player:
 
 @dataclass
 class Step:
-    """One action, with what the agent was shown before it."""
+    """One action, with the agent's view before it."""
 
     agent: str
     observation: Any
@@ -110,7 +110,7 @@ class Step:
 
 @dataclass
 class Record:
-    """An episode from some point on, as a plain AEC loop sees it."""
+    """An episode from some point on, as seen by a plain AEC loop."""
 
     steps: list[Step] = field(default_factory=list)
     returns: dict[str, float] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class Record:
     last: dict[str, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
     """The final observation and info of each agent."""
     choices: int = 0
-    """At how many steps more than one agent was ready."""
+    """Number of steps at which more than one agent was ready."""
 
     @property
     def truncated(self) -> bool:
@@ -135,11 +135,11 @@ class Record:
         return json.loads(json.dumps([*steps, ["end", self.returns, self.endings, self.last]], default=repr))
 
     def plain(self) -> list[Any]:
-        """All of it as JSON values, for comparison; asked of complete records only."""
+        """The whole record as JSON values, for comparison; only for complete records."""
         return self._values
 
     def by_agent(self) -> dict[str, Any]:
-        """What each agent saw, said and got, whatever happened at other seats in between."""
+        """What each agent saw, said and got, independent of the other seats in between."""
         seen: dict[str, Any] = {a: [self.last[a][0]] for a in self.last}
         for step in self.steps:
             seen.setdefault(step.agent, []).append([step.observation, step.info.get("legal_actions"), step.action])
@@ -149,7 +149,7 @@ class Record:
 def stepping(
     env: AECEnv, player: Player, *, order: Random | None = None, limit: int = LIMIT
 ) -> Generator[Step, None, Record]:
-    """Plays from the present state to the end as an AEC loop, yielding before every live action.
+    """Plays from the current state to the end as an AEC loop, yielding before every live action.
 
     With `order`, the next agent is drawn from `ready_agents`; else it is `agent_selection`.
     """
@@ -180,7 +180,7 @@ def stepping(
 def drive(
     env: AECEnv, player: Player, *, order: Random | None = None, each: Callable[[Step], None] | None = None
 ) -> Record:
-    """Plays from the present state to the end. `each` is called before every live action and may change it."""
+    """Plays from the current state to the end. `each` is called before every live action and may change it."""
     play = stepping(env, player, order=order)
     while True:
         try:
@@ -192,7 +192,7 @@ def drive(
 
 
 def advance(env: AECEnv, player: Player, count: int) -> None:
-    """Takes `count` steps, those of dead agents included, or fewer if the episode is over before."""
+    """Takes `count` steps, including those of dead agents, or fewer if the episode ends before."""
     for _ in range(count):
         if not env.agents:
             return
@@ -211,12 +211,12 @@ def same(got: Record, expected: Record, how: str) -> None:
 
 
 def short(value: Any, width: int = 160) -> str:
-    """The repr of a value, cut in the middle."""
+    """The repr of a value, shortened in the middle."""
     return cut(repr(value), width)
 
 
 def cut(text: str, width: int) -> str:
-    """A text, cut in the middle where it is longer than about `width` characters."""
+    """A text, shortened in the middle if it is longer than about `width` characters."""
     return text if len(text) <= width else f"{text[: width // 2]} ... {text[-width // 2 :]}"
 
 
@@ -224,7 +224,7 @@ def cut(text: str, width: int) -> str:
 
 
 class Subject:
-    """What is tested: a way to make a new env, and the episodes that several checks look at."""
+    """The subject under test: a way to create a new env, and the episodes that several checks examine."""
 
     def __init__(
         self,
@@ -236,31 +236,31 @@ class Subject:
         self.target, self.kwargs, self.episodes = target, kwargs, episodes
         self._plain: dict[int, Record] = {}
         self.foreign = policy is not None
-        """Whether the caller brought the player, which another process does not have."""
+        """Whether the caller supplied the player, which another process does not have."""
         self.policy = policy or self._own_player()
 
     def _own_player(self) -> Callable[[Decision], Any] | None:
-        """The env's scripted player `random`, if it brings one."""
+        """The env's scripted player `random`, if it has one."""
         try:
             script = getattr(self.make().unwrapped, "scripted_players", {}).get("random")
         except Exception:
-            return None  # the checks will say why it cannot be made
+            return None  # the checks will report why it cannot be created
         return None if script is None else ScriptedPolicy(script)
 
     def make(self, **changes: Any) -> AECEnv:
-        """A new env; `changes` are constructor arguments over those given."""
+        """A new env; `changes` override the given constructor arguments."""
         kwargs = {**self.kwargs, **changes}
         return registry.make(self.target, **kwargs) if isinstance(self.target, str) else self.target(**kwargs)
 
     def variant(self, **changes: Any) -> AECEnv | None:
-        """A new env with other options, or None when the constructor does not know them."""
+        """A new env with other options, or None if the constructor does not know them."""
         try:
             return self.make(**changes)
         except TypeError:
             return None
 
     def patient(self) -> AECEnv:
-        """A new env that lets an agent try once more after an invalid move, where that is an option."""
+        """A new env that grants one retry after an invalid move, if that is an option."""
         return self.make(invalid_retries=1) if self.native else self.make()
 
     def player(self, seed: int) -> Player:
@@ -277,7 +277,7 @@ class Subject:
         return drive(self.begin(seed, env), self.player(seed), **options)
 
     def plain(self, seed: int) -> Record:
-        """The episode of a seed on a new env, as it was played the first time: what others are compared with."""
+        """The episode of a seed on a new env, as first played: the reference for comparisons."""
         if seed not in self._plain:
             self._plain[seed] = self.play(seed)
         return self._plain[seed]
@@ -290,7 +290,7 @@ class Subject:
 
     @cached_property
     def native(self) -> bool:
-        """Whether the env is a `TextEnv` (whose way of rejecting a move is known)."""
+        """Whether the env is a `TextEnv` (whose rejection of a move can be detected)."""
         return isinstance(self.make().unwrapped, TextEnv)
 
     @cached_property
@@ -301,7 +301,7 @@ class Subject:
         return [agent for agent in env.agents if agent in roles.values()]
 
     def until(self, agent: str, env: AECEnv, player: Player, limit: int = LIMIT) -> bool:
-        """Plays until it is the agent's turn; False when the episode ends before."""
+        """Plays until it is the agent's turn; False if the episode ends before."""
         for _ in range(limit):
             if not env.agents or all(env.terminations[a] or env.truncations[a] for a in env.agents):
                 return False

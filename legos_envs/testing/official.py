@@ -1,4 +1,4 @@
-"""PettingZoo's own tests, which text envs must pass too, weak as they are for text."""
+"""PettingZoo's own tests, which text envs must pass too, weak as these tests are for text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNAVOIDABLE = (
     "State space for each environment probably should be",
     "State is not NumPy array",
 )
-"""Warnings that say no more than that this is a text env. Every other warning is a failure."""
+"""Warnings that merely say that this is a text env. Every other warning is a failure."""
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What degenerate players earned beside the players of a page's row, compared with what the page says."""
+"""Earnings of degenerate players together with the players of a page's row, compared with the page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 ERRORS = 4
-"""Standard errors by which a mean may miss what the page says; with `TOLERANCE`."""
+"""Standard errors, plus `TOLERANCE`, by which a mean may deviate from the page."""
 TOLERANCE = 0.005
 STATED = "the players of the row"
 TOGETHER = "together"
@@ -16,10 +16,10 @@ TOGETHER = "together"
 
 @dataclass
 class Cell:
-    """What a player earned at the seats of one name.
+    """A player's earnings at the seats with one name.
 
     Attributes:
-        returns: of each episode that was scored, the mean over the seats.
+        returns: the mean over the seats for each scored episode.
         unscored: episodes that no judge could score; they pay nothing and are left out.
     """
 
@@ -32,7 +32,7 @@ class Cell:
 
     @property
     def slack(self) -> float:
-        """By how much the true mean may differ."""
+        """The margin within which the true mean lies."""
         error = statistics.stdev(self.returns) / len(self.returns) ** 0.5 if len(self.returns) > 1 else 0.0
         return ERRORS * error + TOLERANCE
 
@@ -43,10 +43,10 @@ class Attempts:
 
     Attributes:
         title: the row's players and arguments.
-        floors: what may be earned, by column or degenerate player; None where the page states no floor.
-        stated: what the row's own players earn, says the page.
-        cells: what was earned, by player and column: an agent or role, or `TOGETHER`.
-        failures: what is wrong.
+        floors: permitted earnings, by column or degenerate player; None if the page states no floor.
+        stated: earnings of the row's own players according to the page.
+        cells: earnings by player and column: an agent or role, or `TOGETHER`.
+        failures: deviations from the page.
     """
 
     title: str
@@ -60,7 +60,7 @@ class Attempts:
         return floors.get(player, floors.get(name, math.inf))
 
     def compare(self) -> None:
-        """Adds to the failures every cell that is not as the page says."""
+        """Adds every cell that deviates from the page to the failures."""
         for player, row in self.cells.items():
             for column, cell in row.items():
                 where, floor = f"{player} as {column}", self.floor(column, player)
@@ -92,7 +92,7 @@ class Attempts:
 
 @dataclass
 class Panel:
-    """What degenerate players earned. `str()` is a table for each row of the page that states a floor."""
+    """Earnings of degenerate players. `str()` is a table for each row of the page that states a floor."""
 
     name: str
     episodes: int
@@ -100,12 +100,12 @@ class Panel:
 
     @property
     def failures(self) -> list[str]:
-        """What is not as the page says."""
+        """Deviations from the page."""
         return [f"{table.title}: {line}" for table in self.tables for line in table.failures]
 
     @property
     def ok(self) -> bool:
-        """Whether nobody exceeded a floor; so too where none is stated."""
+        """Whether nobody exceeded a floor; also true if none is stated."""
         return not self.declared or not self.failures
 
     @property

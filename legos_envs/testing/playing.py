@@ -1,4 +1,4 @@
-"""Whole episodes: how they end, what they pay, what they show and list."""
+"""Whole episodes: endings, rewards, observations and legal actions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from legos_envs.testing.harness import Skipped, Step, Subject, check, drive, rej
 PLAIN = (str, int, float, bool, type(None))
 BRANCHES = 300
 MOST_NAMED = 60
-"""Above so many legal actions a prompt may state their range instead."""
+"""With more legal actions than this, a prompt may state their range instead."""
 
 
 @check("play.ends")

@@ -1,4 +1,4 @@
-"""Who may see what: pure observation, private thoughts, hidden information, and which words count as the action."""
+"""Who may see what: pure observation, private thoughts, hidden information, and the text that counts as the action."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _behaviour(s: Subject, agent: str, reply: str) -> Any:
 
 
 def _aftermath(env: AECEnv, player: Player) -> Any:
-    """What follows, as far as it does not quote what was said."""
+    """The rest of the episode, apart from quotes of what was said."""
     record = drive(env, player)
     return [(x.agent, x.info.get("legal_actions")) for x in record.steps], record.returns, record.outcome
 
@@ -150,9 +150,9 @@ def hidden(s: Subject) -> None:
     told_apart = 0
     for (reader, owner), seen in views.items():
         if len(set().union(*seen.values())) == 1:
-            continue  # the owner's view never varies: nothing hidden is his
+            continue  # the owner's view never varies, so it has no hidden information
         if hook is not None and owner not in keeping:
-            continue  # the env says that nothing is his alone, such as a question that the reader wrote
+            continue  # the env declares nothing private to the owner, as for a question that the reader wrote
         told_apart += 1
         repeated = [owners for owners in seen.values() if len(owners) > 1]
         require(
@@ -163,20 +163,20 @@ def hidden(s: Subject) -> None:
 
 
 def _shown(text: str, observed: str) -> bool:
-    """Whether what an agent observes, as JSON, has a text: as it stands, or quoted in JSON for a judge."""
+    """Whether an agent's observation, as JSON, contains a text, verbatim or quoted in JSON for a judge."""
     once = json.dumps(text, ensure_ascii=False)[1:-1]
     return text in observed or once in observed or json.dumps(once, ensure_ascii=False)[1:-1] in observed
 
 
 def _never(reader: str, owner: str) -> bool:
-    """For envs that do not say (with `strangers`) which agents play apart, so that equal deals are not a leak."""
+    """For envs that do not declare (with `strangers`) which agents play apart: equal deals are then no leak."""
     return False
 
 
 def _first_views(s: Subject, seed: int, keeping: set[str]) -> dict[str, str]:
-    """What each trainable seat sees at its first turn, when everybody always takes the first legal action.
+    """What each trainable seat sees at its first turn if everybody always takes the first legal action.
 
-    Those who have private texts are added to `keeping`.
+    Agents with private texts are added to `keeping`.
     """
     views: dict[str, str] = {}
     env = s.begin(seed)

@@ -1,4 +1,4 @@
-"""Players that write garbage, envs that are copied in mid-episode, agents that answer in another order."""
+"""Players that write garbage, envs copied in mid-episode, agents that answer in another order."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ GARBAGE = (
     "<think>" * 5000 + "</think>" * 5000,
     "None",
 )
-"""What a language model, or somebody who wants to break the env, may write."""
+"""Texts that a language model, or an attacker of the env, may write."""
 SLOW_MS = 50.0
 
 
 def wrong_format(env: AECEnv, agent: str) -> tuple[str, ...]:
-    """The agent's first legal action, written in ways that the env did not ask for; nothing where none is listed."""
+    """The agent's first legal action in formats that the env did not ask for; empty if none is listed."""
     legal = env.infos[agent].get("legal_actions")
     if not legal:
         return ()
@@ -181,7 +181,7 @@ def order(s: Subject) -> None:
         for shuffle in range(3 if plain.choices else 0):
             other = s.play(seed, order=Random(100 * seed + shuffle))
             if plain.truncated or other.truncated:
-                break  # which actions came before the turn limit does depend on the order
+                break  # the actions before the turn limit do depend on the order
             how = f"seed {seed}, ready agents in another order"
             a, b = other.by_agent(), plain.by_agent()
             for agent in b:

@@ -1,4 +1,4 @@
-"""The same seed gives the same episode, whatever runs beside it."""
+"""The same seed gives the same episode, no matter what else is running."""
 
 from __future__ import annotations
 
@@ -145,12 +145,12 @@ def _unseeded(s: Subject, env: Any) -> Record:
 
 
 def _deals(s: Subject) -> bool:
-    """Whether the env itself draws anything: with one player's choices, do episodes differ by seed?"""
+    """Whether the env itself is random: with the same player's choices, do episodes differ by seed?"""
     return _differ(drive(s.begin(seed), s.player(0)) for seed in range(16))
 
 
 def _differ(records: Iterator[Record]) -> bool:
-    """Whether any two are different; stops at the first that is."""
+    """Whether any two are different; stops at the first difference."""
     first = next(records).plain()
     return any(record.plain() != first for record in records)
 

@@ -1,6 +1,6 @@
-"""TextArena's games as environments. `env` has the page, `guest` the isolation, `legal` and `players` what can be said.
+"""TextArena's games as environments. `env` has the page, `guest` the isolation, `legal` and `players` the actions.
 
-Inside this package `import textarena` is the installed one, and happens only when an env is made.
+Inside this package `import textarena` refers to the installed package, and happens only when an env is created.
 """
 
 from legos_envs.textarena.ids import GAMES, NAMESPACE, REFUSED, env_id, refusal

@@ -1,8 +1,9 @@
-"""What of a player's public text reaches a TextArena game: always short, never more than the game has to read.
+"""The part of a player's public text that reaches a TextArena game: always short, and only as much as it needs.
 
-TextArena's games search the raw completion with regular expressions of their own; some take the first bracketed
-action, one the last; several need seconds for brackets, spaces or digits in a row. So the action is taken out here, in
-linear time: whitespace is collapsed, long texts and numbers are refused, and only the last bracketed action stays one.
+TextArena's games search the raw completion with their own regular expressions; some take the first bracketed action,
+one the last; several need seconds for repeated brackets, spaces or digits. So the action is extracted here, in linear
+time: whitespace is collapsed, long texts and numbers are refused, and only the last bracketed action keeps its
+brackets.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ TALK = (
     "TruthAndDeceptionEnv",
     "TwoDollarEnv",
 )
-"""Games in which the whole text is the message. In it the last bracketed action counts, if there is one."""
+"""Games in which the whole text is the message. Its last bracketed action counts, if there is one."""
 SEVERAL = ("SimpleBlindAuctionEnv", "ThreePlayerIPDEnv")
 """Games in which the text is the message and every bracketed action counts."""
 NESTED = ("TakEnv",)
@@ -40,7 +41,7 @@ NESTED = ("TakEnv",)
 
 
 def kind_of(game_class: str) -> str:
-    """`"talk"`, `"several"`, `"nested"`, or `"action"` for games that read nothing but one bracketed action."""
+    """`"talk"`, `"several"`, `"nested"`, or `"action"` for games that read only one bracketed action."""
     for kind, classes in (("talk", TALK), ("several", SEVERAL), ("nested", NESTED)):
         if game_class in classes:
             return kind
@@ -48,7 +49,7 @@ def kind_of(game_class: str) -> str:
 
 
 def for_game(reply: str, kind: str, action_format: str) -> str:
-    """The text to hand to a game.
+    """The text to pass to a game.
 
     Raises:
         InvalidMove: it states no action where one is needed, or is too long.
@@ -72,7 +73,7 @@ def for_game(reply: str, kind: str, action_format: str) -> str:
 
 
 def outer(text: str) -> str | None:
-    """The content of the last `[...]` with balanced brackets: of nested ones the outer."""
+    """The content of the last `[...]` with balanced brackets: the outermost if nested."""
     end = text.rfind("]")
     depth = 0
     for i in range(end, -1, -1):
@@ -86,7 +87,7 @@ def outer(text: str) -> str | None:
 
 
 def _last_only(text: str, action_format: str) -> str:
-    """The text with round brackets for square ones, but for the last bracketed action."""
+    """The text with round brackets instead of square ones, except for the last bracketed action."""
     name = parsing.action(text, action_format)
     if name is None:
         return _round(text)

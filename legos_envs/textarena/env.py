@@ -1,7 +1,7 @@
 """Any of TextArena's games as an environment: a guest that is isolated, seeded, replayed and scored like a native one.
 
-TextArena (Guertler et al., 2025) has over a hundred text games. Each that plays without downloads and keys is
-registered as `TextArena/NAME`, with TextArena's rules and words; docs/textarena.md lists them, and why others are
+TextArena (Guertler et al., 2025) has over a hundred text games. Each one that plays without downloads and keys is
+registered as `TextArena/NAME`, with TextArena's rules and wording; docs/textarena.md lists them, and why others are
 refused. Needs `pip install "legos-selfplay[textarena]"`.
 
 | | |
@@ -13,38 +13,39 @@ refused. Needs `pip install "legos-selfplay[textarena]"`.
 
 ## What each seat is told
 
-TextArena's messages to that player, unchanged and in order: its prompt first, then what happened since its last
-action. What TextArena sends to one player is shown to no other. Of what a player says, others get the public part
-that was handed to the game, on one line, never a thought.
+TextArena's messages to that player, unchanged and in order: its prompt first, then the events since its last action.
+Messages to one player are shown to no other. Of a player's text, others get only the public part that was passed to the
+game, on one line, never a thought.
 
 ## Actions
 
-As the game's prompt says, nearly always `[action]`: the last one outside of any thought counts, whatever the game
-itself would have read. Games of talk take the public text, up to 2,000 characters; in it too only the last bracketed
-action stays one. Where the state tells, `info["legal_actions"]` lists the actions, and the prompt does.
+As stated in the game's prompt, nearly always `[action]`: the last one outside thoughts counts, no matter what the game
+itself would have read. Conversation games take the public text, up to 2,000 characters; there too, only the last
+bracketed action keeps its brackets. If the state determines them, `info["legal_actions"]` and the prompt list the legal
+actions.
 
-An action that the game refuses is answered with its reason, told to the mover only, and has no effect; invalid moves
-count as in every environment here (`invalid_retries`, `invalid_reward`), not by TextArena's error allowance.
+An action that the game refuses has no effect, and only the mover is told the reason; invalid moves count as in every
+environment here (`invalid_retries`, `invalid_reward`), not by TextArena's error allowance.
 
 ## Rewards
 
-TextArena's, at the end: +1, 0 or -1 in most games, a share of what was reached in many puzzles, points in a few (range:
-any finite number). A reward that is not a number, or an error in the game, ends the episode as `"unscored"`.
+TextArena's, at the end: +1, 0 or -1 in most games, the share completed in many puzzles, points in a few (range: any
+finite number). A reward that is not a number, or an error in the game, ends the episode as `"unscored"`.
 
 ## End
 
 By the game's rules; by an invalid move (`outcome` is `"invalid"`); or by `max_turns`, which truncates. `reason` has
-TextArena's words.
+TextArena's explanation.
 
 ## Arguments
 
-`max_turns` is by default four times the longest of some random episodes, at least 200, and more with more players; for
-2048, 20,000.
+By default, `max_turns` is four times the longest of some random episodes, at least 200, and more with more players; for
+2048 it is 20,000.
 
 ## Scripted players
 
-`random` plays every game: a random legal action, or a line that fits. In KuhnPoker-v0, where both hold each card as
-often:
+`random` plays every game: a random legal action, or a suitable line. In KuhnPoker-v0, where both players hold each card
+equally often:
 
 | players | expected return | arguments |
 |---|---|---|
@@ -86,8 +87,8 @@ HIDDEN = (
     "SimpleNegotiation",
     "TwoDollar",
 )
-"""Games in which every player is dealt something that others must not see, of those in which `check_env` can look for
-leaks (in Taboo one knows all that the other does; Spite and Malice, and Stratego, take too long without a plan).
+"""Games in which every player is dealt something that others must not see, and in which `check_env` can look for leaks
+(in Taboo one player knows everything the other does; Spite and Malice, and Stratego, take too long without a plan).
 """
 
 
@@ -96,10 +97,10 @@ class TextArena(TextEnv):
 
     Args:
         game: TextArena's id, such as `"KuhnPoker-v0"`; each `TextArena/...` id has its own.
-        num_players: how many play, within the game's range; by default the least that can.
+        num_players: number of players, within the game's range; by default its minimum.
 
     Raises:
-        ValueError: the game is refused (the message says why) or unknown, or does not take so many players.
+        ValueError: the game is refused (the message says why) or unknown, or does not support this number of players.
         ImportError: TextArena is not installed.
     """
 
@@ -119,7 +120,7 @@ class TextArena(TextEnv):
         self.num_players = (
             facts.least if num_players is None else arguments.one_of("num_players", num_players, tuple(facts.players))
         )
-        self.zero_sum = facts.zero_sum and self.num_players == facts.least  # type: ignore[misc]  # a class constant elsewhere
+        self.zero_sum = facts.zero_sum and self.num_players == facts.least  # type: ignore[misc]
         self.hidden_information = game.startswith(HIDDEN)  # type: ignore[misc]
         self.name = f"TextArena/{game}"  # type: ignore[misc]
         self.metadata = {"name": self.name, "render_modes": ["ansi", "human"], "is_parallelizable": False}
@@ -177,7 +178,7 @@ class TextArena(TextEnv):
                 table.tell(agent, text)
             elif sender != reader:
                 table.tell(agent, f"[Player {sender}] {text}")
-            elif self.memory == "state":  # with "chat" it stands in the dialogue
+            elif self.memory == "state":  # with "chat" it is already in the dialogue
                 table.tell(agent, f"[You] {text}")
 
     def _score(self, table: Table, guest: Guest) -> tuple[float, ...]:

@@ -1,9 +1,9 @@
 """One episode of a TextArena game, held at arm's length.
 
-The game is made anew for every episode, without TextArena's wrappers, and draws from its own chance. What it tells
-each player is collected for all of them after every call. An action that it refuses leaves no trace: what it said is
-dropped, and before the next action the game is made again and the accepted ones replayed, since many games change
-something before, or after, they refuse.
+The game is created for every episode, without TextArena's wrappers, and has its own randomness. Its messages to all
+players are collected after every call. An action that it refuses leaves no trace: its messages are dropped, and before
+the next action the game is recreated and the accepted actions replayed, since many games change something before, or
+after, they refuse.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from legos_envs.textarena import isolation
 MAX_REASON = 300
 
 CHECKS_FIRST = ("SudokuEnv", "SokobanEnv")
-"""Games that refuse before they change anything, and that take long to make: these are not made again."""
+"""Games that refuse before they change anything, and are slow to create: these are not recreated."""
 
 MISTAKES = {
     "MinesweeperEnv": ("You hit a mine",),
     "CrosswordsEnv": ("The specified letter is incorrect",),
     "SudokuEnv": ("which violates Sudoku rules",),
 }
-"""What a game calls invalid though it is a proper move that fails; TextArena's own rules go on (one warning, then the
-end, with what was reached so far as the reward)."""
+"""Messages of games that call a legitimate but failed move invalid; TextArena's own handling applies (one warning, then
+the end, with the progress so far as the reward)."""
 
 PROGRESS = ("_get_percentage_completion", "_progress", "_calculate_progress")
 
@@ -35,16 +35,16 @@ class ActionRefused(Exception):
 
 
 class Broken(Exception):
-    """The game raised an exception, or gave a reward that is not a number."""
+    """The game raised an exception, or returned a reward that is not a number."""
 
 
 class Guest:
-    """A game that has begun.
+    """A running game.
 
     Args:
         game: TextArena's id, such as `"KuhnPoker-v0"`.
-        num_players: how many play.
-        seed: of all its chance.
+        num_players: number of players.
+        seed: seed of all its randomness.
     """
 
     def __init__(self, game: str, num_players: int, seed: int):
@@ -70,11 +70,11 @@ class Guest:
         self.news = self._drain()
 
     def _hook(self, state: Any) -> None:
-        """Takes the judgement on invalid moves from the game, and mends calls that the state does not have."""
+        """Takes over the handling of invalid moves from the game, and fixes calls that the state does not support."""
         own: Callable[..., Any] = state.set_invalid_move
 
         def set_invalid_move(*args: Any, **kwargs: Any) -> Any:
-            # Four games pass reward and reason in the wrong order, so the text is looked for.
+            # Four games pass reward and reason in the wrong order, so the text is identified by its type.
             reasons = [value for value in (kwargs.get("reason"), *args, *kwargs.values()) if isinstance(value, str)]
             reason = _line(reasons[0]) if reasons else "that is not a legal move."
             if any(part in reason for part in self._mistakes):
@@ -107,14 +107,14 @@ class Guest:
 
     @property
     def player(self) -> int:
-        """Who is to move."""
+        """The player to move."""
         return int(self.state.current_player_id)
 
     def act(self, action: str) -> None:
-        """Plays an action of `player`; then `news` is what everybody was told since.
+        """Plays an action of `player`; afterwards `news` holds the messages since then.
 
         Raises:
-            ActionRefused: the game does not accept it, or fails on it; to the game nothing was said.
+            ActionRefused: the game does not accept it, or fails on it; the game is as if nothing had been said.
         """
         if self._stale:
             self._replay()
@@ -133,7 +133,7 @@ class Guest:
         self.news = self._drain()
 
     def _replay(self) -> None:
-        """Makes the game again and brings it to where it was."""
+        """Recreates the game and brings it back to the current state."""
         accepted = self.accepted
         self._begin()
         with isolation.playing(self.chance):
@@ -147,13 +147,13 @@ class Guest:
         for reader, messages in self.state.observations.items():
             for message in messages:
                 sender, text, kind = message
-                in_order = isinstance(sender, int)  # three games pass player, text and kind in another order
+                in_order = isinstance(sender, int)  # three games pass player, text and kind in a different order
                 news.append((reader, sender, str(text)) if in_order else (reader, text, str(kind)))
             messages.clear()
         return news
 
     def rewards(self) -> list[float]:
-        """What each player gets, once it is over.
+        """Each player's reward, once the game is over.
 
         Raises:
             Broken: a reward is not a finite number.
@@ -173,12 +173,12 @@ class Guest:
 
     @property
     def reason(self) -> str:
-        """Why it ended, in TextArena's words."""
+        """Why it ended, according to TextArena."""
         return _line(self.state.game_info.get(0, {}).get("reason") or "")
 
     @property
     def progress(self) -> float | None:
-        """In a game for one: the share of it that is done, where the game says so."""
+        """In a single-player game: the completed share, if the game reports it."""
         for name in PROGRESS:
             share = getattr(self.env, name, None)
             if self.num_players == 1 and share is not None:
@@ -188,6 +188,6 @@ class Guest:
 
 
 def _line(text: Any) -> str:
-    """A text on one line, without the words that an invalid move is announced with anyway."""
+    """A text on one line, without the phrase that announces an invalid move anyway."""
     line = " ".join(str(text).split())[:MAX_REASON]
     return line.removeprefix("Invalid move. ").removeprefix("Invalid action. ")

@@ -1,9 +1,9 @@
-"""Chance for guests: TextArena's modules see another `random`, so that the caller's generators are never touched.
+"""Randomness for guests: TextArena's modules see another `random`, so that the caller's generators are never touched.
 
-Its games call the functions of the global `random` module, and reseed it at every `reset`. Here those modules get an
-object in place of the module. While an episode is being played it answers with the methods of that episode's own
-`random.Random`; at any other time, and for any name a generator has not, with those of the real module. So nothing
-has to be saved and restored around a call (which costs 40 us), and other threads never see a borrowed state.
+Its games call the functions of the global `random` module, and reseed it at every `reset`. Here those modules get a
+stand-in object instead. While an episode is being played, it resolves to the methods of that episode's own
+`random.Random`; at any other time, and for any name that a generator lacks, to the real module. So nothing has to be
+saved and restored around a call (which costs 40 us), and other threads never see a borrowed state.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _lock = threading.RLock()
 
 
 class _Random:
-    """Stands where TextArena's modules have `random`."""
+    """Replaces `random` in TextArena's modules."""
 
     def __getattr__(self, name: str) -> Any:
         chance = _running.chance
@@ -53,7 +53,7 @@ class _Random:
 
 
 class _NumpyRandom:
-    """Stands where they have `numpy.random`."""
+    """Replaces `numpy.random` there."""
 
     def __getattr__(self, name: str) -> Any:
         chance = _running.chance
@@ -62,7 +62,7 @@ class _NumpyRandom:
 
 
 class _Numpy:
-    """Stands where they have `numpy`."""
+    """Replaces `numpy` there."""
 
     random = _NumpyRandom()
 
@@ -71,7 +71,7 @@ class _Numpy:
 
 
 def _print(*args: Any, **kwargs: Any) -> None:
-    """Stands where they have `print`: silent while an episode is being played here."""
+    """Replaces `print` there: silent while an episode is being played here."""
     if _running.chance is None:
         builtins.print(*args, **kwargs)
 
@@ -84,7 +84,7 @@ _STAND_INS: dict[str, tuple[Any, Any]] = {
 
 
 def load(module: str) -> None:
-    """Imports a module of TextArena and gives the stand-ins to all of TextArena that is loaded by then."""
+    """Imports a module of TextArena and installs the stand-ins in all of its modules loaded so far."""
     if module in sys.modules and getattr(sys.modules[module], "print", None) is _print:
         return
     with _lock:
@@ -110,5 +110,5 @@ def _lent(chance: Chance) -> Iterator[None]:
 
 
 def playing(chance: Chance) -> Any:
-    """A context in which TextArena draws from this episode's chance. One thread at a time."""
+    """A context in which TextArena uses this episode's randomness. One thread at a time."""
     return _lent(chance)

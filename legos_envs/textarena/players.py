@@ -1,6 +1,6 @@
-"""A random player for games that list no legal actions: it fills in a template, or does as a small function says.
+"""A random player for games that list no legal actions: it fills in a template, or follows a small function.
 
-A template is a text with choices in braces: `{1..20}` a whole number, `{a-h}` a letter, `{red|blue}` one of several.
+A template is a text with choices in braces: `{1..20}` is a whole number, `{a-h}` a letter, `{red|blue}` one of several.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ TALK = (
     "No, thank you.",
 )
 BOX = parsing.write_action("...", "boxed")
-"""Stands in the prompts of those whose actions are to be boxed."""
+"""Part of the prompts that ask for boxed actions."""
 _CHOICE = re.compile(r"\{([^{}]*)\}")
 
 
 def fill(template: str, rng: Random) -> str:
-    """The template with every choice made."""
+    """The template with every choice filled in."""
 
     def one(match: re.Match[str]) -> str:
         inside = match.group(1)
@@ -45,7 +45,7 @@ def random_player(game: str) -> Callable[[Decision], str]:
     """Plays a TextArena game at random, as a function of `decision.seed` and what the player has been told."""
     matching = [key for key in _PLAYERS if game.startswith(key)]
     player = _PLAYERS[max(matching, key=len)] if matching else chat
-    chooses = game.startswith("TowerOfHanoi")  # from what is legal, but not evenly
+    chooses = game.startswith("TowerOfHanoi")  # among the legal moves, but not uniformly
 
     def play(decision: Decision) -> str:
         rng = Random(decision.seed)
@@ -59,7 +59,7 @@ def random_player(game: str) -> Callable[[Decision], str]:
 
 
 def _boxed(text: str) -> str:
-    """The text with boxes for its outermost square brackets."""
+    """The text with its outermost square brackets replaced by boxes."""
     result, depth = "", 0
     for character in text:
         depth -= character == "]"
@@ -79,7 +79,7 @@ def one_of(*templates: str) -> Player:
 
 
 def _fresh(player: Player) -> Player:
-    """Draws again what this player has said before, up to a hundred times."""
+    """Redraws a reply that this player has given before, up to a hundred times."""
 
     def play(rng: Random, decision: Decision) -> str:
         reply = {message["content"] for message in decision.messages if message["role"] == "assistant"}
@@ -121,7 +121,7 @@ def _memory(size: int) -> Player:
 
 
 def _logic_puzzle(rng: Random, decision: Decision) -> str:
-    """A row and a column of one of the tables shown last, and a mark."""
+    """A row and a column of one of the last shown tables, and a mark."""
     lines = _words(decision).rpartition("Current Board:")[2].split("\n")
     tables: list[tuple[list[str], list[str]]] = []
     for line in lines:
@@ -134,8 +134,8 @@ def _logic_puzzle(rng: Random, decision: Decision) -> str:
 
 
 def _taboo(rng: Random, decision: Decision) -> str:
-    """Half of the clues spell the word out, and a guesser who sees letters reads them: it is a random player that
-    sometimes cheats, since no other would ever be right.
+    """Half of the clues spell the word out, and a guesser who sees letters uses them: this random player sometimes
+    cheats, since otherwise it would never be right.
     """
     text = _words(decision)
     words = re.findall(r"word to guess is '([^']*)'", text)
@@ -155,7 +155,7 @@ def _tak(size: int) -> Player:
 
 
 def _empty_cell(mark: str, first: int, fillings: str) -> Player:
-    """Fills one of the cells that the grid shown last has as `mark`; rows and columns count from `first`."""
+    """Fills one of the cells marked `mark` in the last shown grid; rows and columns count from `first`."""
 
     def play(rng: Random, decision: Decision) -> str:
         rows = re.findall(r"^R\d+ (.*)$", _words(decision).rpartition(" C")[2], re.MULTILINE)
@@ -168,7 +168,7 @@ def _empty_cell(mark: str, first: int, fillings: str) -> Player:
 
 
 def _hanoi(disks: int) -> Player:
-    """In half of the episodes the solution: the smallest disk goes round, every other move is the only one left."""
+    """Plays the solution in half of the episodes: the smallest disk moves cyclically, every other move is forced."""
     order = "ACB" if disks % 2 else "ABC"
 
     def play(rng: Random, decision: Decision) -> str:
@@ -179,13 +179,13 @@ def _hanoi(disks: int) -> Player:
         smallest = order[(rounds + other) % 3]
         if not other:
             return f"[{smallest} {order[(rounds + 1) % 3]}]"
-        return next((move for move in legal if move[-4] != smallest), legal[0])  # before what ends it stands "A C"
+        return next((move for move in legal if move[-4] != smallest), legal[0])  # the ending is preceded by "A C"
 
     return play
 
 
 def _cryptarithm(rng: Random, decision: Decision) -> str:
-    """A letter and a digit that were not said before."""
+    """A letter and a digit that were not used before."""
     reply = "".join(message["content"] for message in decision.messages if message["role"] == "assistant")
     letters = [letter for letter in "MSENDORY" if letter not in reply]
     digits = [digit for digit in "1234567890" if digit not in reply]
@@ -202,7 +202,7 @@ def _liars_dice(rng: Random, decision: Decision) -> str:
 
 
 def _breakthrough(rng: Random, decision: Decision) -> str:
-    """One pawn, one step, from where it stands at the beginning."""
+    """One pawn, one step, from its initial position."""
     file = rng.choice("abcdefgh")
     return f"[{file}2{file}3]" if decision.agent == "player_0" else f"[{file}7{file}6]"
 
@@ -261,4 +261,4 @@ _PLAYERS: dict[str, Player] = {
     "TwoDollar": one_of("[Propose] ${0..1}.{10..99}", "[Propose] ${0..1}.{10..99}", "[Accept]", "[Reject]"),
     "UltimateTicTacToe": one_of("[{0..8} {0..8}]"),
 }
-"""By the longest matching beginning of the id. A seat that refuses the first try draws anew for the second."""
+"""By the longest matching prefix of the id. After a refused try, the seat draws again for the second."""

@@ -1,15 +1,15 @@
-"""Wrappers. They compose: each takes an AEC text env, wrapped or not; the two views at the end leave AEC, and
-`TextObservation` goes outside of all that read messages, since it leaves none.
+"""Wrappers. They compose: each takes an AEC text env, wrapped or not. The two views at the end are no longer AEC, and
+`TextObservation` belongs outside all wrappers that read messages, since it removes them.
 
-| wrapper | what it does |
+| wrapper | effect |
 |---|---|
 | `FillSeats` | policies play some seats |
-| `TurnLimit` | truncates after so many turns of all agents, or of one |
+| `TurnLimit` | truncates after a number of turns by all agents, or by one |
 | `ContextLimit` | shows the first message and the newest ones |
 | `FirstAndLast` | shows the first message and the last, as one |
 | `BoardOnly` | shows the last user message |
 | `TextObservation` | shows one string |
-| `RubricReward` | adds rewards of your own, or puts them in the place of the env's |
+| `RubricReward` | adds your own rewards, or replaces the env's |
 | `RecordTranscript` | keeps a transcript of the episode |
 | `ParallelView` | all ready agents at once: a PettingZoo `ParallelEnv` |
 | `SingleAgent` | one seat: a Gymnasium `Env` |

@@ -1,4 +1,4 @@
-"""Conversations cut to a size: the first message and the newest ones stay, the middle goes, and a line says so."""
+"""Limits the size of conversations: the first and the newest messages stay, and a line replaces the middle."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from legos_envs.wrappers.observations import Messages, ShownMessages
 
 LEAST_CHARACTERS = 200
 LINE = 60
-"""Characters set aside for a line that says what is missing."""
+"""Characters reserved for the line about what is missing."""
 
 
 class ContextLimit(ShownMessages):
-    """Shows at most so many messages, or characters, of a conversation.
+    """Limits the number of messages, or characters, of a conversation that are shown.
 
-    The first message stays (with a system message before it), because the rules stand in it; so do the newest ones, as
-    many as fit. Where others are missing, a line says how many. Roles alternate as before: when the newest messages
-    begin with a user's, it becomes one with the first. Only if the first and the newest message alone are longer than
-    `characters`, they are cut too, in their middle.
+    The first message stays (with a preceding system message), because it contains the rules; so do as many of the
+    newest ones as fit. A line tells how many are missing. Roles still alternate: if the newest messages begin with a
+    user's, it is merged into the first. Only if the first and the newest message alone exceed `characters` are they
+    shortened too, in the middle.
 
     Args:
         env: any AEC text env.
-        messages: the most messages to show, at least 1 (the first and the last in one).
-        characters: the most characters to show, over all messages, at least 200.
+        messages: maximum number of messages to show, at least 1 (the first and the last merged).
+        characters: maximum number of characters to show, over all messages, at least 200.
 
     Raises:
-        ValueError: neither limit is given, or one is out of its range.
+        ValueError: neither limit is given, or one is out of range.
     """
 
     def __init__(self, env: AECEnv, *, messages: int | None = None, characters: int | None = None):
@@ -45,7 +45,7 @@ class ContextLimit(ShownMessages):
         return self._squeezed(_joined(messages, head, self._start(messages, head)))
 
     def _start(self, messages: Messages, head: int) -> int:
-        """Where the newest messages that fit begin; counted from the end, so that long conversations cost no more."""
+        """Where the newest messages that fit begin; found from the end, so that long conversations cost no more."""
         best = len(messages) - 1
         size = sum(len(message["content"]) for message in (*messages[:head], *messages[max(best, head) :]))
         for start in range(best - 1, head - 1, -1):
@@ -68,14 +68,14 @@ class ContextLimit(ShownMessages):
 
 
 class FirstAndLast(ContextLimit):
-    """Shows the first and the last message, as one: the rules, and what is to be decided now."""
+    """Shows the first and the last message, merged: the rules, and the current decision."""
 
     def __init__(self, env: AECEnv):
         super().__init__(env, messages=1)
 
 
 def _joined(messages: Messages, head: int, start: int) -> Messages:
-    """The first messages and those from `start` on; the last of the first says what is missing between them."""
+    """The first messages and those from `start` on; the last of the first tells how many are missing in between."""
     if start <= head:
         return messages
     missing = start - head
@@ -86,7 +86,7 @@ def _joined(messages: Messages, head: int, start: int) -> Messages:
 
 
 def _shares(lengths: Sequence[int], total: int) -> list[int]:
-    """Room for each text: short ones get what they need, the others the same each."""
+    """Room for each text: short ones get what they need, the others equal shares."""
     shares, left = [0] * len(lengths), total
     for count, i in enumerate(sorted(range(len(lengths)), key=lengths.__getitem__)):
         shares[i] = min(lengths[i], left // (len(lengths) - count))
@@ -95,7 +95,7 @@ def _shares(lengths: Sequence[int], total: int) -> list[int]:
 
 
 def _cut(text: str, room: int) -> str:
-    """A text with its middle left out, where it is longer than `room` characters."""
+    """A text, without its middle if it is longer than `room` characters."""
     if len(text) <= room:
         return text
     keep = max(room - LINE, 0)

@@ -1,4 +1,4 @@
-"""Seats filled with policies, so that fewer agents are left to play."""
+"""Fills seats with policies, leaving fewer agents to play."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ PER_AGENT = ("terminations", "truncations", "infos", "_cumulative_rewards")
 
 
 class FillSeats(BaseWrapper):
-    """Fills seats with policies. What is left is an AEC env of the other seats.
+    """Fills seats with policies; the result is an AEC env of the remaining seats.
 
     Args:
         env: any AEC text env.
-        policies: synchronous policies by agent or by role; the agent's own goes first. A name, such as `"random"` or
-            `"scripted:NAME"`, is what `legos_envs.policies.make_policy` makes of it.
-        salt: changes the `Decision.seed` that the policies see, for repeated play of one seed.
+        policies: synchronous policies by agent or by role; an agent's own takes precedence. Names, such as `"random"`
+            or `"scripted:NAME"`, are resolved by `legos_envs.policies.make_policy`.
+        salt: changes the `Decision.seed` that the policies see, to play one seed repeatedly.
 
     Raises:
-        ValueError: a name is no agent or role of the env, a policy's name is unknown, or no seat is left.
+        ValueError: a name is not an agent or role of the env, a policy's name is unknown, or no seat is left.
         TypeError: a policy is asynchronous.
     """
 
-    zero_sum = False  # the sum is over all seats, and only some are left
+    zero_sum = False  # the sum is over all seats, of which only some are left
 
     def __init__(self, env: AECEnv, policies: Mapping[str, Policy | str], *, salt: int = 0):
         super().__init__(env)
@@ -59,7 +59,7 @@ class FillSeats(BaseWrapper):
 
     @property
     def hidden_information(self) -> bool:
-        """As in the env, while two seats are left to hide it from each other."""
+        """As in the env, provided at least two seats are left to hide it from each other."""
         return len(self.possible_agents) > 1 and getattr(self.env, "hidden_information", False)
 
     @property
@@ -68,7 +68,7 @@ class FillSeats(BaseWrapper):
 
     @property
     def ready_agents(self) -> list[str]:
-        """Every agent left that can act now."""
+        """Every remaining agent that can act now."""
         return [agent for agent in ready_agents(self.env) if agent not in self._filled]
 
     def __getattr__(self, name: str) -> Any:
@@ -80,7 +80,7 @@ class FillSeats(BaseWrapper):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         self.env.reset(seed=seed, options=options)
         given = seed if seed is not None else getattr(self.env, "seed", 0)
-        self._episode_seed = operator.index(given) if hasattr(given, "__index__") else 0  # numpy's whole numbers too
+        self._episode_seed = operator.index(given) if hasattr(given, "__index__") else 0  # including numpy integers
         self._turns.clear()
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self._advance()
@@ -102,7 +102,7 @@ class FillSeats(BaseWrapper):
         self._advance()
 
     def _advance(self) -> None:
-        """Lets the filled seats act until only others can."""
+        """Plays the filled seats until only others can act."""
         env = self.env
         while env.agents:
             if self._dead(env.agent_selection):

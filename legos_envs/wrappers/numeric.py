@@ -1,4 +1,4 @@
-"""A game in numbers, for learners that read no text: PPO or DQN from any library for reinforcement learning."""
+"""A game in numbers, for learners that read no text: PPO or DQN from any reinforcement learning library."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ MASKS = ("observation", "info")
 
 
 class Numeric(BaseWrapper):
-    """An AEC env with `Discrete` actions and `Box` observations in the place of texts.
+    """An AEC env with `Discrete` actions and `Box` observations instead of texts.
 
-    Every player reads what the text says and nothing else, as numbers from -1 to 1 (`numbers.names` says which); action
+    Every player sees exactly the information in the text, as numbers from -1 to 1 (named by `numbers.names`); action
     `i` plays `numbers.moves[i]`. `info["action_mask"]` is an int8 array with 1 at every legal action, all 0 while it is
-    not the agent's turn. An illegal action is answered as an illegal text is (see `invalid_retries`); PettingZoo's
-    `TerminateIllegalWrapper` may stand around this one. Seats that policies fill (`FillSeats`) go inside of it.
+    not the agent's turn. An illegal action is handled like an illegal text (see `invalid_retries`); PettingZoo's
+    `TerminateIllegalWrapper` may wrap this one. `FillSeats`, for seats filled with policies, belongs inside it.
 
     Args:
-        env: an AEC text env, wrapped or not. All games of this package with finitely many moves will do, other envs if
-            they have a method `numbers` or are given `numbers`.
-        numbers: how texts become numbers, in the place of what the env has.
+        env: an AEC text env, wrapped or not. All games of this package with finitely many moves work; other envs need a
+            method `numbers` or the argument `numbers`.
+        numbers: the conversion of texts to numbers; overrides the env's own.
         mask: `"observation"` for the observations `{"observation": Box, "action_mask": Box}` that PettingZoo's own
             games, Tianshou and RLlib have; `"info"` for a `Box` alone, as SuperSuit and Stable-Baselines3 want it.
 
     Raises:
-        TypeError: nothing says how the texts of this env become numbers.
+        TypeError: no conversion of this env's texts to numbers is known.
         ValueError: `mask` is neither of the two.
     """
 
@@ -48,7 +48,7 @@ class Numeric(BaseWrapper):
         style = getattr(bare, "action_format", "bracket")
         self._texts = parsing.write_actions(self.numbers.moves, style)
         self._place = {text: i for i, text in enumerate(self._texts)}
-        self._shown: dict[str, tuple[Any, dict[str, Any]]] = {}  # by agent: the env's info, and what is shown of it
+        self._shown: dict[str, tuple[Any, dict[str, Any]]] = {}  # by agent: the env's info, and the version shown
         count = len(self._texts)
         box = Box(-1.0, 1.0, (len(self.numbers.names),), np.float32)
         masked = Dict({"observation": box, "action_mask": Box(0, 1, (count,), np.int8)})
@@ -67,7 +67,7 @@ class Numeric(BaseWrapper):
         return {agent: self._info(agent) for agent in self.env.infos}
 
     def observe(self, agent: str) -> Any:
-        """The numbers of an agent that is in the episode, with its mask unless `mask="info"`."""
+        """The numbers of an agent in the episode, with its mask unless `mask="info"`."""
         messages: Any = self.env.observe(agent)
         text = "\n".join([m["content"] for m in messages["messages"] if m["role"] == "user"])
         seen = np.clip(np.array(self.numbers.read(text), np.float32), -1.0, 1.0)
@@ -79,7 +79,7 @@ class Numeric(BaseWrapper):
         """Plays the move of a number; None for a dead agent.
 
         Raises:
-            ValueError: the number is none of the moves.
+            ValueError: the number is not that of a move.
         """
         if action is None:
             self.env.step(None)
@@ -87,7 +87,7 @@ class Numeric(BaseWrapper):
         self.env.step(self._texts[arguments.whole(f"{self.env}: an action", action, 0, len(self._texts) - 1)])
 
     def _info(self, agent: str) -> dict[str, Any]:
-        """An agent's info with its mask; the same object as before while the env's is the same."""
+        """An agent's info with its mask; the same object as long as the env's is the same."""
         info = self.env.infos[agent]
         known, shown = self._shown.get(agent, (None, {}))
         if known is not info:

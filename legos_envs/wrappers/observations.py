@@ -1,4 +1,4 @@
-"""What a seat is shown of its conversation: all of it (no wrapper), a part, or one string."""
+"""The part of its conversation that a seat sees: all of it (no wrapper), some of it, or one string."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Messages = tuple[dict[str, str], ...]
 
 
 class ShownMessages(BaseWrapper):
-    """Base of wrappers that change what is shown: a subclass gives `shown(messages) -> messages`.
+    """Base of wrappers that change the shown messages: a subclass defines `shown(messages) -> messages`.
 
-    What it returns must alternate user and assistant again, as chat templates demand.
+    The result must alternate user and assistant, as chat templates require.
     """
 
     def shown(self, messages: Messages) -> Messages:
@@ -29,8 +29,8 @@ class ShownMessages(BaseWrapper):
 class BoardOnly(ShownMessages):
     """Shows the last user message and nothing before it.
 
-    For envs whose every message stands alone, such as a board with the question. With `memory="chat"` the seat
-    forgets the rules it was told at the start: `FirstAndLast` keeps them.
+    For envs whose messages are self-contained, such as a board with the question. With `memory="chat"` the seat loses
+    the rules from the start: `FirstAndLast` keeps them.
     """
 
     def shown(self, messages: Messages) -> Messages:
@@ -38,7 +38,7 @@ class BoardOnly(ShownMessages):
 
 
 class ShownText(str):
-    """A `str` with the `dtype` that PettingZoo's api_test asks of every observation."""
+    """A `str` with the `dtype` that PettingZoo's api_test requires of every observation."""
 
     __slots__ = ()
     dtype = np.dtype(str)
@@ -53,7 +53,7 @@ class TextSpace(FreeText):
 
 
 class TextObservation(BaseWrapper):
-    """Observations as one string: the message where there is one, else the dialogue with a line of role before each."""
+    """Observations as one string: a single message as is, else the dialogue with a role line before each."""
 
     def __init__(self, env: AECEnv):
         super().__init__(env)

@@ -1,4 +1,4 @@
-"""All agents that can act, in one step: the PettingZoo parallel API for envs with `ready_agents`."""
+"""Steps all agents that can act at once: the PettingZoo parallel API for envs with `ready_agents`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pettingzoo import AECEnv, ParallelEnv
 
 
 class ParallelView(ParallelEnv[str, Any, str]):
-    """An AEC text env as a `ParallelEnv`: a step takes the actions of all agents that are ready.
+    """An AEC text env as a `ParallelEnv`: a step takes the actions of all ready agents.
 
-    `infos[agent]["ready"]` says whether the agent's next action counts. Actions of others are ignored, so code that
-    acts for everybody at every step may do so. Lawful because stepping the ready agents in any order gives the same
-    episode; a turn-based env has one ready agent a step. A turn limit that is reached amid a step ends the episode
-    there, and the actions left are not played.
+    `infos[agent]["ready"]` tells whether the agent's next action counts. Actions of others are ignored, so code may act
+    for everybody at every step. This is sound because stepping the ready agents in any order gives the same episode; a
+    turn-based env has one ready agent per step. A turn limit reached within a step ends the episode there, and the
+    remaining actions are not played.
 
     Args:
         env: an AEC text env that lists `ready_agents`, wrapped or not.
 
     Raises:
-        TypeError: the env has no `ready_agents`, so nothing says who may act at once.
+        TypeError: the env has no `ready_agents`, so it is unknown who may act concurrently.
     """
 
     def __init__(self, env: AECEnv):
@@ -34,7 +34,7 @@ class ParallelView(ParallelEnv[str, Any, str]):
         self.metadata = {**env.metadata, "is_parallelizable": True}
         self.render_mode = getattr(env, "render_mode", None)
         self.agents: list[str] = []
-        self._early: dict[str, float] = {}  # what was paid before anybody could act here, as while filled seats played
+        self._early: dict[str, float] = {}  # rewards from before anybody could act here
 
     def observation_space(self, agent: str) -> Any:
         return self.env.observation_space(agent)
@@ -55,7 +55,7 @@ class ParallelView(ParallelEnv[str, Any, str]):
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         """Plays the actions of all ready agents.
 
-        Returns: observations, rewards (summed over the actions played; the first step adds what was paid at reset),
+        Returns: observations, rewards (summed over the actions played; the first step includes rewards at reset),
             terminations, truncations, infos, each by agent.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Transcripts of episodes, fit to be stored and compared."""
+"""Transcripts of episodes, for storing and comparing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pettingzoo.utils.wrappers import BaseWrapper
 
 
 class RecordTranscript(BaseWrapper):
-    """Keeps a transcript of the episode: `transcript()` is a JSON value, fit to be compared with a stored one."""
+    """Keeps a transcript of the episode: `transcript()` is a JSON value that can be compared with a stored one."""
 
     def __init__(self, env: AECEnv):
         super().__init__(env)
@@ -31,9 +31,9 @@ class RecordTranscript(BaseWrapper):
         self._note_end()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Comes back to a `state()` by playing its actions again, and so to the transcript until there.
+        """Returns to a `state()` by replaying its actions, and so also to the transcript up to there.
 
-        Seats that are filled inside of this wrapper play theirs themselves.
+        Seats filled inside this wrapper replay their own.
         """
         env: Any = self.env
         bare = env.unwrapped
@@ -72,7 +72,7 @@ class RecordTranscript(BaseWrapper):
     def transcript(self) -> dict[str, Any]:
         """`{"env", "seed", "options", "log": [{"agent", "prompt", "action"}], "returns", "outcome"}`.
 
-        The prompt is the last message that the agent saw; the outcome is None while the episode goes on.
+        The prompt is the last message that the agent saw; the outcome is None during the episode.
         """
         record = {
             "env": str(self.env),

@@ -1,4 +1,4 @@
-"""A reward of your own on any env: a rubric over what a seat wrote and how its episode ended."""
+"""Your own reward on any env: a rubric over a seat's texts and the end of its episode."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from legos_envs.table import Unscored
 
 MODES = ("add", "replace")
 KEPT = ("invalid", "unscored")
-"""Outcomes that a rubric is not asked about: the env has settled them."""
+"""Outcomes that are not scored by the rubric, since the env has settled them."""
 
 
 class RubricReward(BaseWrapper):
-    """Scores every trained seat by a rubric at the end of the episode, beside the env's rewards or in their place.
+    """Scores every trained seat by a rubric at the end of the episode, in addition to the env's rewards or instead.
 
-    The functions of the rubric take, by name, those they ask for of: `agent`; `role`; `text`, the seat's last action;
-    `texts`, all of them; `messages`, its conversation; `reward`, what the env has paid it; `info`, its final info; and
-    the entries of that info, such as `answer` and `truth`. What each function gave stands in the final info as
-    `rubric`. An episode that an invalid move or a failed judge ended is not scored: it keeps the env's rewards.
+    The functions of the rubric take any of these by name: `agent`; `role`; `text`, the seat's last action; `texts`, all
+    of them; `messages`, its conversation; `reward`, its reward from the env; `info`, its final info; and the entries of
+    that info, such as `answer` and `truth`. The final info has the result of each function as `rubric`. An episode
+    ended by an invalid move or a failed judge is not scored: it keeps the env's rewards.
 
     Args:
         env: any AEC text env whose agents all end together.
         rubric: the reward functions with their weights. One that raises `Unscored` leaves the episode without a score.
         mode: `"add"`: on top of the env's rewards; `"replace"`: instead of them.
-        roles: the roles or agents that are scored; None: all seats that the env trains.
+        roles: the roles or agents to score; None for all trainable seats.
 
     Raises:
-        ValueError: the mode is unknown, or the rubric is none.
+        ValueError: the mode is unknown, or the rubric is not a `Rubric`.
     """
 
     zero_sum = False
@@ -53,10 +53,10 @@ class RubricReward(BaseWrapper):
             for role in self.roles:
                 if role not in known:
                     raise ValueError(arguments.unknown("role", role, sorted(known)))
-        self._start({}, self.env._cumulative_rewards)  # filled seats may have played, and been paid for it, already
+        self._start({}, self.env._cumulative_rewards)  # filled seats may already have played and been paid
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Comes back to a `state()`."""
+        """Returns to a `state()`."""
         self.env.restore(state)  # type: ignore[attr-defined]
         texts: dict[str, list[str]] = {}
         for agent, action in state["log"]:
@@ -89,11 +89,11 @@ class RubricReward(BaseWrapper):
         self._show()
 
     def _share(self, agent: str) -> float:
-        """What of the env's rewards the agent is paid as they come."""
+        """The share of the env's rewards that the agent is paid immediately."""
         return float(self.mode == "add" or agent not in self._scored)
 
     def _show(self) -> None:
-        """What AEC shows after a step; at the end with the rubric's rewards."""
+        """Updates the AEC attributes after a step; at the end with the rubric's rewards."""
         env = self.env
         self.rewards = {agent: self._share(agent) * float(env.rewards[agent]) for agent in env.agents}
         self.infos = env.infos
@@ -111,7 +111,7 @@ class RubricReward(BaseWrapper):
             self._cumulative_rewards[agent] += value
 
     def _score(self, agent: str) -> float:
-        """What is still owed to a seat at the end."""
+        """The reward still due to a seat at the end."""
         info, paid = self.infos[agent], self._paid.get(agent, 0.0)
         if info.get("outcome") in KEPT:
             return (1.0 - self._share(agent)) * paid

@@ -1,4 +1,4 @@
-"""One seat of an AEC text env as a Gymnasium env, by hand or by an id of Gymnasium's registry."""
+"""One seat of an AEC text env as a Gymnasium env, directly or through an id in Gymnasium's registry."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from legos_envs.play import Policy
 from legos_envs.wrappers.fill_seats import FillSeats
 
 EVERYBODY = "*"
-"""In `opponents`, the policy of all seats that are not named."""
+"""In `opponents`, the policy of all seats not named."""
 Opponents = Policy | str | Mapping[str, Policy | str]
 
 
 class SingleAgent(gymnasium.Env):
     """One seat of an AEC text env as a Gymnasium env; policies play the others.
 
-    `reset` returns `(observation, info)`, `step` the usual five. The observation is `{"messages": (...)}`. When the
-    others end the episode before the seat's first turn, the first `step` ignores its action and reports the end. What
-    the seat was paid before its first turn, such as an ante, comes with its first `step`.
+    `reset` returns `(observation, info)`, `step` the usual five values. The observation is `{"messages": (...)}`. If
+    the others end the episode before the seat's first turn, the first `step` ignores its action and reports the end.
+    Rewards before the seat's first turn, such as an ante, come with its first `step`.
 
     Args:
         env: any AEC text env.
-        agent: the seat to play; None for the first seat that is trained.
+        agent: the seat to play; None for the first trainable seat.
         opponents: one synchronous policy for all other seats, or policies by agent or role, with `"*"` for the rest.
             A policy is a function of a `Decision`, or a name that `legos_envs.policies.make_policy` takes.
 
     Raises:
-        ValueError: there is no such agent, nobody plays another seat, or a policy's name is unknown.
+        ValueError: there is no such agent, another seat has no policy, or a policy's name is unknown.
     """
 
     def __init__(self, env: AECEnv, agent: str | None = None, opponents: Opponents = "random"):
@@ -71,7 +71,7 @@ class SingleAgent(gymnasium.Env):
         """Plays an action; see `gymnasium.Env.step`.
 
         Raises:
-            RuntimeError: the end of the episode has been reported already.
+            RuntimeError: the end of the episode has already been reported.
         """
         if self._reported:
             raise RuntimeError(f"{self.env}: step() after the end of the episode; call reset() for the next one")
@@ -102,5 +102,5 @@ class SingleAgent(gymnasium.Env):
 
 
 def make_seat(env_id: str, agent: str | None = None, opponents: Opponents = "random", **kwargs: Any) -> SingleAgent:
-    """What Gymnasium's ids `legos/NAME` make: one seat of `legos_envs.make(NAME, **kwargs)`."""
+    """Creates the env of Gymnasium's id `legos/NAME`: one seat of `legos_envs.make(NAME, **kwargs)`."""
     return SingleAgent(registry.make(env_id, **kwargs), agent, opponents)

@@ -1,4 +1,4 @@
-"""A limit of turns for any AEC env, over all agents or for each."""
+"""A turn limit for any AEC env, over all agents or per agent."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from legos_envs import arguments
 class TurnLimit(BaseWrapper):
     """Truncates the episode for everybody when turns run out.
 
-    Every action counts, also one that was invalid. What was paid until then stays; the rules inside are not asked to
-    settle anything. A `TextEnv` has a limit of its own that does let them, `max_turns`: take that one for all agents
-    together, and this wrapper for a limit per agent, for the seats that other wrappers leave, or for foreign envs.
+    Every action counts, even an invalid one. Rewards up to then are kept; the rules inside cannot settle anything. A
+    `TextEnv` has its own limit, `max_turns`, which does let them: use that for all agents together, and this wrapper
+    for a limit per agent, for the seats left by other wrappers, or for foreign envs.
 
     Args:
         env: any AEC env whose agents all end together.
-        turns: how many actions all agents may make together.
-        per_agent: how many actions each agent may make; the episode ends when one that has none left is to act.
+        turns: maximum number of actions by all agents together.
+        per_agent: maximum number of actions by each agent; the episode ends when an agent with none left would have to
+            act.
 
     Raises:
         ValueError: neither limit is given, or one is below 1.
@@ -35,7 +36,7 @@ class TurnLimit(BaseWrapper):
         self.turns = None if turns is None else arguments.whole("turns", turns, 1)
         self.per_agent = None if per_agent is None else arguments.whole("per_agent", per_agent, 1)
         self._taken: Counter[str] = Counter()
-        self._cut: dict[str, Any] | None = None  # what AEC shows of an episode that was truncated here
+        self._cut: dict[str, Any] | None = None  # the AEC attributes of an episode truncated here
 
     def __getattr__(self, name: str) -> Any:
         cut = self.__dict__.get("_cut")
@@ -57,14 +58,14 @@ class TurnLimit(BaseWrapper):
         self._look()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Comes back to a `state()`."""
+        """Returns to a `state()`."""
         self._cut = None
         self.env.restore(state)  # type: ignore[attr-defined]
         self._taken = Counter(agent for agent, _ in state["log"] if agent in self.env.possible_agents)
         self._look()
 
     def _look(self) -> None:
-        """Truncates if turns have run out while the episode goes on."""
+        """Truncates if turns have run out before the end of the episode."""
         env = self.env
         if not env.agents or self._dead(env.agent_selection):
             return
@@ -86,7 +87,7 @@ class TurnLimit(BaseWrapper):
             }
 
     def _leave(self, action: Any) -> None:
-        """The one `None` step of an agent whose episode was truncated here."""
+        """The single `None` step of an agent whose episode was truncated here."""
         cut = self._cut
         assert cut is not None
         if not cut["agents"]:
@@ -106,6 +107,6 @@ class TurnLimit(BaseWrapper):
 
 
 def _over(info: Mapping[str, Any]) -> dict[str, Any]:
-    """The final info of an agent that has nothing to choose any more."""
+    """The final info of an agent, without anything left to choose."""
     kept = {key: value for key, value in info.items() if key != "action_mask"}
     return {**kept, "legal_actions": None, "outcome": "truncated"}

@@ -97,7 +97,7 @@ class TrainConfig(Section):
     or more, else 1. A different number of threads rounds differently."""
     dequantize: Dequantize = "auto"
     """Whether to dequantise weights at load: faster on a CPU, for four to eight times the memory. auto: on a CPU; if
-    memory is short, layer by layer as they are used."""
+    memory is short, layer by layer on use."""
     max_rows: int = Field(default=256, ge=1)
     """Maximum distinct sequences the engine decodes at once; equal ones count as one."""
     max_batch_tokens: int = Field(default=16384, ge=64)

@@ -79,7 +79,7 @@ class RunDirectory:
         runs = [str(found.parent) for root in sorted(roots) for found in root.glob(f"*/{CONFIG}")]
         near = difflib.get_close_matches(str(self.path), runs, 1, cutoff=0.0)
         hint = f"the nearest is --run-dir {near[0]}" if near else f"and {str(self.path.parent)!r} has none either"
-        raise RunError(f"cannot resume {str(self.path)!r}: it holds no run; {hint}. Without --resume a new run starts")
+        raise RunError(f"cannot resume {str(self.path)!r}: it has no run; {hint}. Without --resume a new run starts")
 
     def __enter__(self) -> RunDirectory:
         try:

@@ -24,7 +24,7 @@ SELF = "self"
 
 @dataclass(slots=True)
 class EvalTask:
-    """An env as it is evaluated.
+    """An env to evaluate.
 
     Attributes:
         slot: the env and its seats.

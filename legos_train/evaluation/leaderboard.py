@@ -40,7 +40,7 @@ class LeaderboardError(ValueError):
 
 
 def default_path() -> Path:
-    """Where the leaderboard is: in `LEGOS_DATA`, else beside the runs."""
+    """Where the leaderboard is: in `LEGOS_DATA`, else next to the runs."""
     return Path(os.environ.get("LEGOS_DATA") or "runs") / "leaderboard.sqlite"
 
 

@@ -180,7 +180,7 @@ def read_matrices(path: Path) -> tensors.TensorFile:
 def _pairs(matrices: Mapping[str, tensors.Tensor], file: Path, rank: int) -> Layers:
     """The tensors by layer, checked: names, partners, ranks, finite values."""
     if not matrices:
-        raise ExportError(f"{str(file)!r} holds no tensors")
+        raise ExportError(f"{str(file)!r} has no tensors")
     layers: Layers = {}
     for name in sorted(matrices):
         path, _, leaf = name.rpartition(".")

@@ -139,7 +139,7 @@ def _parts(source: Path, by: str, step: int | None) -> tuple[Iterator[list[Row]]
     lines = reader.read()
     if not lines:
         bad = f" (line {reader.bad[0][0]}: {reader.bad[0][1]})" if reader.bad else ""
-        raise ExportError(f"{reader.path} holds no readable episode{bad}")
+        raise ExportError(f"{reader.path} has no readable episode{bad}")
     if step is not None:
         steps = sorted({int(line.data.get("step") or 0) for line in lines})
         lines = [line for line in lines if line.data.get("step") == step]

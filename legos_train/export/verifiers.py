@@ -116,7 +116,7 @@ In prime-rl's `rl.toml`:
     env = { taskset = { id = "@DASHED@" } }
 
 A task is a seed (`--env.taskset.first-seed`, `--env.taskset.num-tasks`). The reward `return` of a seat's trace is what
-its agent got in the episode. A seat with a model of its own is not trained. `legos` must be the library that this was
+its agent got in the episode. A seat with its own model is not trained. `legos` must be the library that this was
 exported from; install it from there if the package index has none or another one of that name.
 """
 

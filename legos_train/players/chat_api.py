@@ -96,7 +96,7 @@ def key_for(url: str) -> str | None:
     """
     name = key_name(url)
     if name != OWN_KEY and urlsplit(url).scheme != "https":
-        raise ValueError(f"{url} must begin with https, since a key is sent to it")
+        raise ValueError(f"{url} must start with https, since a key is sent to it")
     key = os.environ.get(name) or None
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise ValueError(f"{name} must be visible ASCII characters without spaces")

@@ -50,7 +50,7 @@ def read_strategy(folder: str | Path) -> dict[tuple[int, str], dict[str, float]]
             for row in rows
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} holds no strategy ({type(error).__name__}: {error}); write it again") from None
+        raise ValueError(f"{path} is not a strategy ({type(error).__name__}: {error}); write it again") from None
 
 
 def strategy_table(folder: str | Path, infosets: Sequence[InfoSet]) -> dict[InfoSet, dict[str, float]]:

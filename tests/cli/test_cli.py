@@ -135,7 +135,7 @@ def test_dry_run_prints_settings_and_an_estimate_and_writes_nothing(tmp_path: Pa
     monkeypatch.chdir(tmp_path)
     assert main(["train", "--dry-run", *SMALL, "--optim.lr", "1e-3"]) == 0
     out = capsys.readouterr().out
-    assert 'env = "KuhnPoker-v0"' in out and "lr = 0.001" in out and "MiB" in out and "s while episodes stay" in out
+    assert 'env = "KuhnPoker-v0"' in out and "lr = 0.001" in out and "MiB" in out and "s if episodes keep" in out
     assert list(tmp_path.iterdir()) == []
 
 

@@ -240,7 +240,7 @@ def test_only_a_run_is_said_to_be_resumed(
     monkeypatch.setattr(f"legos_train.cli.{verb}.run", refused)
     assert cli.main([verb]) == 1
     said = capsys.readouterr().err
-    assert "no permission" in said and "out.jsonl" in said and "{" not in said
+    assert "lacks permission" in said and "out.jsonl" in said and "{" not in said
     assert ("--resume" in said, "--run-dir" in said) == (of_run, of_run)
 
 

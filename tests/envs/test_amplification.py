@@ -205,7 +205,7 @@ def test_decomposing_with_an_honest_helper_beats_a_liar_and_a_guess():
         ({}, {"question": "Why?"}, "option question needs option answer"),
         ({}, {"answer": "3"}, "option answer needs option question"),
         ({}, {"question": "", "answer": "3"}, "option question must be text"),
-        ({"rating": "person"}, {"question": "Why?", "answer": "3"}, "option answer is for questions that code checks"),
+        ({"rating": "person"}, {"question": "Why?", "answer": "3"}, "option answer is only for questions that code"),
     ],
 )
 def test_arguments_and_options_are_checked(kwargs, options, message):

@@ -98,5 +98,5 @@ def test_other_games_are_refused():
         cfr.solve(MatrixGame("stag_hunt").game)
     with pytest.raises(ValueError, match="different pasts merge"):
         cfr.solve(NimGame())
-    with pytest.raises(ValueError, match="did not come to a NashConv of 1e-09 in 20 iterations"):
+    with pytest.raises(ValueError, match="did not reach a NashConv of 1e-09 in 20 iterations"):
         cfr.solve(KuhnPokerGame(), 1e-9, iterations=20)

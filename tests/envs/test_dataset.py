@@ -43,7 +43,7 @@ def test_a_file_of_lines_is_checked_when_it_is_opened(tmp_path):
     file = tmp_path / "rows.jsonl"
     rows = '{"question": "1+1?", "answer": 2}\n\n{"question": "2+2 é?", "answer": "4"}\n'
     file.write_text(rows + "{broken\n", "utf-8")
-    with pytest.raises(ValueError, match=r"1 of 3 rows do not fit: .*rows\.jsonl, line 4: this is not JSON"):
+    with pytest.raises(ValueError, match=r"1 of 3 rows do not fit: .*rows\.jsonl, line 4: not valid JSON"):
         open_source(file)
     file.write_text(rows, "utf-8")
     problems = open_source(file)
@@ -67,7 +67,7 @@ def test_json_and_its_errors(tmp_path):
         file.write_text(text)
         with pytest.raises(ValueError, match=message):
             open_source(file)
-    for text, message in (("[]", "has no rows"), ("[" * 100_000, "this is not JSON")):
+    for text, message in (("[]", "has no rows"), ("[" * 100_000, "not valid JSON")):
         file.write_text(text)
         with pytest.raises(ValueError, match=message):
             open_source(file)
@@ -183,7 +183,7 @@ def test_importing_and_playing_loads_none_of_the_extras():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"source": "word"}, ValueError, "source must be 'words', a path that ends in .jsonl, .json, .parquet"),
+        ({"source": "word"}, ValueError, "source must be 'words', a path ending in .jsonl, .json, .parquet"),
         ({"source": "rows.csv"}, ValueError, "'hf:NAME' or a sequence of mappings; got 'rows.csv'"),
         ({"source": "nowhere.jsonl"}, FileNotFoundError, "there is no file 'nowhere.jsonl'"),
         ({"source": 7}, ValueError, "got 7"),
@@ -200,7 +200,7 @@ def test_importing_and_playing_loads_none_of_the_extras():
             "field 'answer' must be text or a number; got None",
         ),
         ({"source": [{"question": "x", "answer": True}]}, ValueError, "got True"),
-        ({"source": ROWS, "answer_pattern": "####"}, ValueError, "field 'answer' has no answer behind '####'"),
+        ({"source": ROWS, "answer_pattern": "####"}, ValueError, "field 'answer' has no answer after '####'"),
         ({"source": ROWS, "answer": None}, ValueError, "answer must be text"),
         ({"source": ROWS, "fields": "q"}, ValueError, "fields must be a mapping such as"),
         ({"source": ROWS, "fields": {"questoin": "q"}}, ValueError, "'questoin' is unknown. Did you mean 'question'"),
@@ -386,7 +386,7 @@ def test_gsm8k_is_generated_by_default_and_reads_its_fields():
     env = GSM8K(DATA / "gsm8k.jsonl")
     assert [env.problems[i].answer for i in range(3)] == ["18", "3", "70000"]
     assert play(env, "She makes $18 a day.\n#### $18.00", index=0).returns["solver_0"] == pytest.approx(1.1)
-    with pytest.raises(ValueError, match="has no answer behind '####'"):
+    with pytest.raises(ValueError, match="has no answer after '####'"):
         GSM8K(ROWS)
     assert GSM8K(ROWS, answer_pattern=None).problems[0].answer == "2"
 

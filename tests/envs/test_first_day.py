@@ -66,7 +66,7 @@ def test_the_list_from_the_module():
     done = subprocess.run([sys.executable, "-m", "legos_envs"], capture_output=True, text=True, check=True)
     first = [line.split()[0] for line in done.stdout.splitlines() if line]
     assert set(legos_envs.registered()) <= {*first} and done.stdout.startswith("Board, card and matrix games\n")
-    assert "two who choose at once" in done.stdout
+    assert "two players who choose simultaneously" in done.stdout
 
 
 @pytest.mark.parametrize("wrong", [5, None, ["KuhnPoker-v0"]])

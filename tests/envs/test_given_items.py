@@ -183,7 +183,7 @@ def test_rows_may_bring_criteria_of_their_own():
         (
             "Dataset-v0",
             {"source": [{"question": "?", "answer": "1"}], "level": 3},
-            "level is for the generated problems",
+            "level is only for the generated problems",
         ),
         ("Debate-v0", {"source": ["A."], "fields": {"topik": "a"}}, "Did you mean 'topic'"),
         (

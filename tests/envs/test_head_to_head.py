@@ -91,7 +91,7 @@ def test_three_entrants_answer_one_prompt():
     ("kwargs", "message"),
     [
         ({"num_entrants": 1}, "num_entrants must be a whole number from 2 to 8; got 1"),
-        ({"match_kwargs": {"num_answers": 3}}, "num_answers is num_entrants here: give num_entrants"),
+        ({"match_kwargs": {"num_answers": 3}}, "num_answers is set by num_entrants here: give num_entrants"),
         ({"num_entrants": 9}, "num_entrants must be a whole number from 2 to 8; got 9"),
         (
             {"num_entrants": 3, "match": "KuhnPoker-v0"},

@@ -24,12 +24,12 @@ def played(env: Any, seed: int) -> Episode:
 def test_entrants_have_to_fit_the_seats_of_a_match():
     with pytest.raises(ValueError, match=r"exactly 2 trainable seats; Contest has 3: \['answer_0', 'answer_1'"):
         HeadToHead(Contest, {"num_answers": 3})
-    with pytest.raises(ValueError, match=r"needs two trainable seats or more; GSM8K-v0 has \['solver_0'\]"):
+    with pytest.raises(ValueError, match=r"needs at least two trainable seats; GSM8K-v0 has \['solver_0'\]"):
         HeadToHead("GSM8K-v0")
     for made in (EloArena, Tournament):
-        with pytest.raises(ValueError, match="at least as many as a match has seats; got 2; Negotiation-v0 has 3"):
+        with pytest.raises(ValueError, match="at least the number of seats of a match; got 2; Negotiation-v0 has 3"):
             made(2, match="Negotiation-v0", match_kwargs={"num_players": 3})
-    with pytest.raises(ValueError, match=r"bracket is of matches with two .*use format='round_robin'; Contest has 3"):
+    with pytest.raises(ValueError, match=r"bracket needs matches with two .*use format='round_robin'; Contest has 3"):
         Tournament(4, "bracket", match=Contest, match_kwargs={"num_answers": 3})
     with pytest.raises(ValueError, match="a round robin of 16 entrants has 560 matches, more than 128"):
         Tournament(16, match=Contest, match_kwargs={"num_answers": 3})

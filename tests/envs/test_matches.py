@@ -202,7 +202,7 @@ def test_ways_to_name_a_match(match, kwargs, name):
 def test_what_is_no_match():
     with pytest.raises(TypeError, match=r"match must be the id of an environment, .* or None; got 7$"):
         make_match(7, {})
-    with pytest.raises(TypeError, match="got <class 'dict'>, which makes a dict"):
+    with pytest.raises(TypeError, match="got <class 'dict'>, which creates a dict"):
         make_match(dict, {})
     with pytest.raises(UnknownEnv, match="Did you mean 'KuhnPoker-v0'"):
         make_match("KuhnPokr-v0", {})
@@ -243,7 +243,7 @@ def test_an_option_of_the_match_may_not_hide_behind_one_of_the_env():
     class Named(Contest):
         reset_options = {"start": "who starts"}
 
-    with pytest.raises(ValueError, match=r"reset options of the names \['start'\], which EloArena-v0 uses itself"):
+    with pytest.raises(ValueError, match=r"reset options named \['start'\], which EloArena-v0 uses itself"):
         legos_envs.make("EloArena-v0", match=Named)
 
 

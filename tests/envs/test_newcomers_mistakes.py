@@ -60,7 +60,7 @@ def test_steps_at_the_wrong_time_and_spaces_of_nobody():
     with pytest.raises(RuntimeError, match=r"step\(\) after the end: every agent has left the episode; call reset"):
         env.step("x")
     for space in (env.action_space, env.observation_space):
-        with pytest.raises(KeyError, match=r"'bob' is not an agent of One-v0; these are .'a_0'"):
+        with pytest.raises(KeyError, match=r"'bob' is not an agent of One-v0; its agents are .'a_0'"):
             space("bob")
 
 

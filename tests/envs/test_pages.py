@@ -41,8 +41,8 @@ def test_the_page_says_what_the_arguments_of_every_environment_mean_and_are_here
     arguments = page("KuhnPoker-v0").sections["Arguments"]
     for line in (
         '| `memory` | `"state"` | ',
-        "| `invalid_retries` | `1` | how often ",
-        "| `max_turns` | `6` | the limit ",
+        "| `invalid_retries` | `1` | number of retries ",
+        "| `max_turns` | `6` | maximum number of actions ",
     ):
         assert line in arguments
 

@@ -60,7 +60,7 @@ def test_a_script_says_other_text_as_it_stands():
 
 
 def test_a_script_that_is_over_says_so():
-    with pytest.raises(IndexError, match="'player_0' has 1 lines and is asked for turn 1"):
+    with pytest.raises(IndexError, match="'player_0' has 1 lines, but turn 1 needs another"):
         ScriptedPolicy(["a"])(decision(turn=1))
     with pytest.raises(TypeError, match="a function or a list"):
         ScriptedPolicy("bet")
@@ -137,7 +137,7 @@ def test_the_same_seat_in_a_mounted_env_is_recognised():
 
 def test_a_tabular_policy_says_when_it_does_not_know_the_prompt():
     policy = optimal(KuhnPoker())
-    with pytest.raises(LookupError, match=r"'player_0' is asked something .* KuhnPoker-v0: 'Your move\?'"):
+    with pytest.raises(LookupError, match=r"'player_0' matches no information set of KuhnPoker-v0: 'Your move\?'"):
         policy(decision(messages=[user("Your move?")]))
 
 

@@ -214,7 +214,7 @@ def test_a_check_may_be_a_function_or_a_rubric():
 
 @pytest.mark.parametrize("value", [1.5, -0.1])
 def test_a_check_out_of_range_is_an_error(value):
-    with pytest.raises(ValueError, match=f"check must give a number from 0 to 1; it gave {value}"):
+    with pytest.raises(ValueError, match=f"check must return a number from 0 to 1; it returned {value}"):
         play(check=lambda text: value)
 
 

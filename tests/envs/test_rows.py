@@ -87,8 +87,8 @@ def test_bad_rows_are_refused_by_number_or_skipped(tmp_path):
     file.write_text('{"topic": "a", "pro": "x"}\n\n{"topic": "", "pro": "x"}\n{broken\n[1]\n{"topic": "b", "pro": 7}\n')
     with pytest.raises(ValueError, match=r"^3 of 5 rows do not fit: .*line 3: field 'topic' must be text") as refused:
         open_rows(file, NAMES)
-    assert "line 4: this is not JSON" in str(refused.value) and "line 5: a row must be an object" in str(refused.value)
-    assert str(refused.value).endswith("leave them out with bad_rows='skip'")
+    assert "line 4: not valid JSON" in str(refused.value) and "line 5: a row must be an object" in str(refused.value)
+    assert str(refused.value).endswith("skip them with bad_rows='skip'")
     with pytest.warns(UserWarning, match=r"skipped: 3 of 5 rows do not fit"):
         kept = open_rows(file, NAMES, bad_rows="skip")
     assert kept == ({"topic": "a", "pro": "x"}, {"topic": "b", "pro": "7"})
@@ -120,14 +120,14 @@ def test_the_split_holds_out_by_the_first_field():
         (
             ROWS,
             {},
-            r"9 of 9 rows do not fit: .*'topic' is missing; the row has 'text'.* `fields` says what your source",
+            r"9 of 9 rows do not fit: .*'topic' is missing; the row has 'text'.* use `fields` for other names",
         ),
         (ROWS, {"fields": {"topik": "text"}}, r"the task's field 'topik' is unknown. Did you mean 'topic'\?"),
         (ROWS, {"fields": "text"}, r"fields must be a mapping such as \{'topic': 'topic', 'pro': 'pro'\}; got 'text'"),
         (ROWS, {"fields": FIELDS, "split": "tset"}, r"split must be one of .*did you mean 'test'"),
         (ROWS, {"fields": FIELDS, "bad_rows": "drop"}, "bad_rows must be one of 'refuse', 'skip'; got 'drop'"),
         ([], {}, "source has no rows"),
-        ("rows.csv", {"built_in": ("topics",)}, r"source must be 'topics', a path that ends in .*; got 'rows.csv'"),
+        ("rows.csv", {"built_in": ("topics",)}, r"source must be 'topics', a path ending in .*; got 'rows.csv'"),
         (7, {}, "source must be a path .*; got 7"),
     ],
 )

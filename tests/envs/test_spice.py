@@ -60,7 +60,7 @@ def test_rows_of_any_source(tmp_path, monkeypatch):
     monkeypatch.setattr(raw_rows, "_hub", lambda name, config, split: rows if split == "test" else [])
     hub = SPICE("hf:some/name", fields=fields, split="test")  # its own split: no fifth of it is held out
     assert hub.documents == (("Lima", "Lima is in Peru."), ("some/name", "Rome is in Italy."))
-    with pytest.raises(ValueError, match=r"2 of 2 rows do not fit: .*field 'text' is missing.*`fields` says what"):
+    with pytest.raises(ValueError, match=r"2 of 2 rows do not fit: .*field 'text' is missing.*use `fields` for"):
         SPICE(rows)
     with pytest.warns(UserWarning, match="skipped: 1 of 3 rows do not fit: source, row 2"):
         assert len(SPICE([*rows, {"body": ""}], fields=fields, bad_rows="skip").documents) == 2
@@ -85,9 +85,9 @@ def test_passages_keep_every_word():
     ("name", "content", "message"),
     [
         ("a.csv", b"x", "a file must end in .txt, .jsonl, .json, .parquet; got"),
-        ("a.txt", b"\xff\xfe\xff", "this is not UTF-8"),
+        ("a.txt", b"\xff\xfe\xff", "not valid UTF-8"),
         ("a.txt", b"  \n", "holds no text"),
-        ("a.jsonl", b'{"text": "x"}\n{', "a.jsonl, line 2: this is not JSON"),
+        ("a.jsonl", b'{"text": "x"}\n{', "a.jsonl, line 2: not valid JSON"),
         ("a.jsonl", b'{"body": "x"}', "a.jsonl, line 1: field 'text' is missing; the row has 'body'"),
         ("a.jsonl", b"[1]", "line 1: a row must be an object with fields; got list"),
     ],

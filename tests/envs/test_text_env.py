@@ -83,7 +83,7 @@ def test_two_branches_that_ask_one_agent_name_both_paths():
     def play(self, table):
         yield from table.gather([table.ask("a_0", "First."), table.gather([table.ask("a_0", "Second.")])])
 
-    with pytest.raises(RuntimeError, match=r"'a_0' is asked by branch 0 of branch 1 of the rules while branch 0 of"):
+    with pytest.raises(RuntimeError, match=r"branch 0 of branch 1 of the rules asks 'a_0' while branch 0 of"):
         started(env_of(play))
 
 

@@ -261,7 +261,7 @@ def test_all_judges_fail():
         ({"num_entrants": 1}, "num_entrants must be a whole number from 2 to 16; got 1"),
         ({"format": "swiss"}, "format must be one of 'round_robin', 'bracket'; got 'swiss'"),
         ({"prize": -1}, "prize must be a finite number from 0 to 10; got -1"),
-        ({"match": Tournament}, "as many as a match has seats; got 4; Tournament-v0 has 12"),
+        ({"match": Tournament}, "the number of seats of a match; got 4; Tournament-v0 has 12"),
     ],
 )
 def test_arguments(kwargs, message):

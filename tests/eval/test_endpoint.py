@@ -126,7 +126,7 @@ def test_what_servers_say_of_long_prompts(said: str, room: int | None) -> None:
 
 def test_what_is_no_api_is_told_apart() -> None:
     (said,), asked = asked_of(LOCAL, (301, {"Location": "https://h/v1/chat/completions"}, b""))
-    assert "redirects to https://h/v1, which is not followed" in str(said) and len(asked) == 1
+    assert "redirects to https://h/v1, which Legos does not follow" in str(said) and len(asked) == 1
     (said,), _ = asked_of(LOCAL, (200, {}, b"<html>Just a moment"), connections=1)
     assert "begins '<html>Just a moment'" in str(said)
     (said,), _ = asked_of(LOCAL, httpx2.ConnectError("refused"))

@@ -116,7 +116,7 @@ def test_other_env_arguments_than_in_training_are_told(run_dir: Path, capsys: py
         ("optimall", r"Did you mean 'optimal'\? Accepted: random"),
         ("scripted:nobody", "Accepted: 'random', 'optimal', 'human', 'scripted:first'"),
         ("localhost:8000#m", "Did you mean http://localhost:8000#m"),
-        ("{run}nd", "beside it there are: .*kuhn"),
+        ("{run}nd", "that folder has: .*kuhn"),
         ("runs/nowhere", "no run 'runs/nowhere': there is no such directory"),
         ("./nowhere", "Accepted: random"),
         ("tiny+nowhere", "no adapter in 'nowhere'"),
@@ -346,7 +346,7 @@ def test_a_run_that_was_stopped_names_what_can_be_played_and_how_it_goes_on(tmp_
     (tmp_path / "checkpoints" / "step_3").mkdir(parents=True)
     (tmp_path / "checkpoints" / "step_3" / "adapter.safetensors").touch()
     for word in (str(tmp_path), f"{tmp_path}@best", f"{tmp_path}@step_9"):
-        with pytest.raises(PolicyError, match=r"there are .*@step_3; `legos train --resume") as caught:
+        with pytest.raises(PolicyError, match=r"available: .*@step_3; `legos train --resume") as caught:
             locate(word)
         assert f"{tmp_path}@last" not in str(caught.value), "names what is not there"
     assert locate(f"{tmp_path}@step_3") == ("tiny", tmp_path / "checkpoints" / "step_3")

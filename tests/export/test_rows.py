@@ -141,7 +141,7 @@ def test_sources_without_episodes(tmp_path: Path, capsys: Any) -> None:
     assert "has no rollouts.jsonl" in capsys.readouterr().err
     (tmp_path / "rollouts.jsonl").write_text("")
     assert main(["export", "parquet", str(tmp_path), str(tmp_path / "t.parquet")]) == 1
-    assert "holds no readable episode" in capsys.readouterr().err
+    assert "has no readable episode" in capsys.readouterr().err
     with pytest.raises(ExportError, match="turn, episode; got 'game'"):
         rows.write_jsonl(tmp_path, tmp_path / "t.jsonl", "game")
 

@@ -128,7 +128,7 @@ def test_a_run_by_branches_resumes_bit_for_bit_and_says_what_it_played(
         "branch": {"points": 2},
     }
     train(small(whole, **settings))
-    assert "PigDice-v0: branches value every legal action (2 decisions a game, once each)" in capsys.readouterr().out
+    assert "PigDice-v0: branches value every legal action (2 decisions per game, once each)" in capsys.readouterr().out
 
     class Stop(Exception):
         pass

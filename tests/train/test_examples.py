@@ -78,15 +78,17 @@ def test_a_preset_runs_small_and_has_something_to_learn_from(name: str, tmp_path
 
 
 def returns_by_step_and_role(run: Path) -> dict[tuple[int, str], set[float]]:
-    """Which different returns the trained seats of a role had in the episodes of a step."""
+    """Which different returns the roles that are trained had in the episodes of a step, filtered ones among them."""
     found: dict[tuple[int, str], set[float]] = {}
+    trained = set()
     for line in (run / "rollouts.jsonl").read_text().splitlines():
         row = json.loads(line)
         for seat in row["episode"]["trajectories"]:
-            if seat["trainable"] and seat["turns"]:
-                paid = seat["carry"] + sum(turn["reward"] for turn in seat["turns"])
-                found.setdefault((row["step"], f"{row['env']} {seat['role']}"), set()).add(round(paid, 6))
-    return found
+            role = f"{row['env']} {seat['role']}"
+            paid = seat["carry"] + sum(turn["reward"] for turn in seat["turns"])
+            found.setdefault((row["step"], role), set()).add(round(paid, 6))
+            trained |= {role} if seat["trainable"] else set()
+    return {(step, role): returns for (step, role), returns in found.items() if role in trained}
 
 
 def test_with_a_bundled_model_code_judges_and_the_output_says_so(tmp_path: Path, capsys) -> None:

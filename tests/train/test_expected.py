@@ -393,7 +393,7 @@ def test_mirror_learns_and_says_what_does_not_fit(tmp_path: Path) -> None:
         {"credit": {"return_scale": "none"}},  # the game's values are scaled once
     ]
     for other in odd:
-        with pytest.raises(ValueError, match="for all learners of a run, with the same"):
+        with pytest.raises(ValueError, match="for all learners, with the same"):
             small(
                 loss={"name": "mirror", "mirror_step": 0.5},
                 learner=[{"name": "a", "roles": ["player_0"]}, {"name": "b", "roles": ["player_1"], **other}],

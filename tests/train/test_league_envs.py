@@ -115,7 +115,7 @@ def test_exact_payoffs_are_those_of_the_tree_and_games_come_close_to_them() -> N
 def test_exact_payoffs_are_refused_where_they_cannot_be_had() -> None:
     with pytest.raises(ConfigError, match=r"payoff_games = 0 .*KuhnPoker-v0 as configured here is not one.*such as 64"):
         build(small(env_args={"memory": "chat"}, league={"mode": "psro", "payoff_games": 0}))
-    with pytest.raises(ConfigError, match=r"of 'base' in KuhnPoker-v0 only answers"):
+    with pytest.raises(ConfigError, match=r"'base' in KuhnPoker-v0 only gives answers"):
         build(small(league={"mode": "psro", "payoff_games": 0, "opponents": ["base"]}))
 
 

@@ -71,7 +71,7 @@ def test_what_cannot_fill_a_pool(run: Path, tmp_path: Path) -> None:
         snapshots_for(tmp_path / "none", 25)
     with pytest.raises(ValueError, match="no snapshots"):
         snapshots_for(tmp_path, 25)
-    with pytest.raises(ValueError, match=r"q.lora_a has shape \(3, 1\) where this run has \(3, 8\).*lora.rank"):
+    with pytest.raises(ValueError, match=r"q.lora_a has shape \(3, 1\), this run.s is \(3, 8\).*lora.rank"):
         snapshots_for(run, 25, weights(0, rank=8))
     with pytest.raises(ValueError, match="mirror"):
         LeagueSettings(mode="mirror", pool_from=run)

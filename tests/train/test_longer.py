@@ -49,7 +49,7 @@ def test_more_steps(settings: Any, named: str | None, tmp_path: Path, capsys: py
     assert "steps = 3" in (tmp_path / "longer/config.toml").read_text()
     said = "--steps was 2 and is 3: "
     out = capsys.readouterr().out
-    assert (said + f"{named} go over all steps" in out) if named else (said not in out)
+    assert (said + f"{named} span all steps" in out) if named else (said not in out)
     assert [row.get("steps_were") for row in rows(tmp_path / "longer")] == [None, None, 2 if named else None]
     if named:  # a run that is killed before its next checkpoint says so again
         shutil.rmtree(tmp_path / "longer/checkpoints/step_3")

@@ -274,7 +274,7 @@ def test_a_server_plays_each_learner_under_its_own_name() -> None:
             "learner 'first': unknown key 'optim.lrr'.*'optim.lr'",
         ),
         ({"learner": [{**BOTH[0], "loss": "expected"}, BOTH[1]]}, "loss"),
-        ({"learner": [{**BOTH[0], "loss": {"name": "expected"}}, BOTH[1]]}, "for all learners of a run.*or for none"),
+        ({"learner": [{**BOTH[0], "loss": {"name": "expected"}}, BOTH[1]]}, "for all learners, with.*or for none"),
         ({"learner": BOTH, "actors": {"player_1": {"model": "random"}}}, "'second' has nothing to learn"),
         ({"learner": BOTH, "league": {"mode": "fsp", "pool_from": "runs/x"}}, "several learners cannot be"),
         (

@@ -100,7 +100,7 @@ def test_a_run_of_an_earlier_version_gets_an_id(one: Path) -> None:
 
 def test_resuming_where_no_run_is_names_the_nearest(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--resume", "--run-dir", str(runs / "ome"), "--steps", "2"]) == 1
-    assert f"it holds no run; the nearest is --run-dir {runs / 'one'}" in capsys.readouterr().err
+    assert f"it has no run; the nearest is --run-dir {runs / 'one'}" in capsys.readouterr().err
     assert sorted(path.name for path in runs.iterdir()) == ["one", "other"], "a typo must not start a run"
 
 

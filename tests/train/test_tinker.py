@@ -307,5 +307,5 @@ def test_a_moving_server_does_not_play_ahead(patch: pytest.MonkeyPatch) -> None:
 def test_settings_of_the_service_need_the_backend() -> None:
     with pytest.raises(ConfigError, match=r"give --backend tinker"):
         small(tinker={"url": URL})
-    with pytest.raises(ConfigError, match=r"leave server\.urls out"):
+    with pytest.raises(ConfigError, match=r"leave out server\.urls"):
         config(server={"urls": ["http://h:1"]})

@@ -85,11 +85,11 @@ def test_errors_say_what_to_do(tmp_path: Path, line: dict[str, Any], capsys: pyt
 
     assert "does not exist. Runs are kept below runs/" in told(str(tmp_path / "nowhere"))
     write_log(tmp_path / "runs/one", [line])
-    assert "is a file; give the folder" in told(str(tmp_path / "runs/one" / LOG))
+    assert "is a file; give its folder" in told(str(tmp_path / "runs/one" / LOG))
     assert f"There is one in {tmp_path / 'runs/one'}." in told(str(tmp_path / "runs"), "--terminal")
     assert "`legos train` writes it" in told(str(tmp_path), "--terminal")
     write_log(tmp_path / "empty", [])
-    assert "holds no finished episode yet" in told(str(tmp_path / "empty"))
+    assert "has no finished episode yet" in told(str(tmp_path / "empty"))
     (tmp_path / "empty" / LOG).write_text("nonsense\n")
     assert "no readable episode; line 1: not JSON" in told(str(tmp_path / "empty"))
     assert "no episode 7; this log has 1 to 1" in told(str(tmp_path / "runs/one"), "--terminal", "--episode=7")

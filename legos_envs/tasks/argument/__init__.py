@@ -1,1 +1,1 @@
-"""Debates, refinement and proofs: texts that are judged."""
+"""Debates, refinement and proofs: texts that get judged."""

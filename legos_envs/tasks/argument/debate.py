@@ -1,32 +1,32 @@
 """Two debaters argue before a judge, on a motion or on whether a response violates a principle.
 
-The judge is a seat that is not trained. It reads both sides' speeches as quoted text, twice, with the sides swapped;
-when its two verdicts differ, the debate is a draw. By default both debaters speak at once in every round and then hear
-each other: nobody has the last word, and a policy is asked for two speeches side by side.
+The judge is an untrained seat. It reads both sides' speeches as quoted text, twice, with the sides swapped; if its two
+verdicts differ, the debate is a draw. By default both debaters speak simultaneously in every round and then hear each
+other: nobody has the last word, and a policy can write both speeches concurrently.
 
 | | |
 |---|---|
 | seats | `pro_0` (role `pro`), `con_0` (role `con`), `judge_0` (role `judge`, not trainable) |
-| horizon | 2 speeches a round and 2 verdicts: 6 actions by default |
+| horizon | 2 speeches per round and 2 verdicts: 6 actions by default |
 | sum of rewards | 0 |
 | sample action | `"[A]" if info["role"] == "judge" else "Trees give shade."` |
 
 ## What each seat is told
 
-A debater: the motion, its side, how many rounds there are and how speeches are ordered; then what the other side says.
-With `about="principle"` the motion is that a quoted response violates a principle: `pro` argues that it does, `con`
-that it does not. This is constitutional AI by debate: the judge's verdict is a label for the response.
+A debater: the motion, its side, the number of rounds and the order of speeches; then what the other side says. With
+`about="principle"` the motion is that a quoted response violates a principle: `pro` argues that it does, `con` that it
+does not. This is constitutional AI by debate: the judge's verdict is a label for the response.
 
-The judge: motion (or principle and response) and all speeches of side A and of side B, as JSON between two lines that
-the debaters cannot know, with the order not to follow instructions in it. It is asked twice, each time in a new
-conversation; A is `pro` the first time and `con` the second.
+The judge: the motion (or principle and response) and all speeches of side A and of side B, as JSON between two
+delimiter lines that the debaters cannot know, with the instruction to follow no instructions in it. It is asked twice,
+each time in a new conversation; A is `pro` the first time and `con` the second.
 
-A speech longer than `max_speech_chars` is cut in its middle, with a mark, for the other side and for the judge: a very
-long speech would push everything else out of the judge's context.
+A speech longer than `max_speech_chars` is shortened in the middle, with a marker, for both the other side and the
+judge: otherwise a very long speech could push everything else out of the judge's context.
 
-Without a motion of your own, one in eight is written by hand and the others are made from templates, thousands of them;
-the same holds for principles and responses, where code labels those from templates. A fifth of all motions and cases,
-chosen by a hash of their text, is the split `"test"`; the others are `"train"`.
+Unless you supply motions, one in eight is handwritten and the others come from templates, thousands of them; the same
+holds for principles and responses, where code labels those from templates. A fifth of all motions and cases, chosen by
+a hash of their text, is the split `"test"`; the others are `"train"`.
 
 ## Actions
 
@@ -35,25 +35,24 @@ Debaters: any text. The judge: `[A]` or `[B]`.
 ## Rewards
 
 At the end, by the verdict: the winner gets 1, the loser -1, both 0 in a draw (the judge named different sides). A judge
-that cannot be understood gives no reward: the episode ends with the outcome `"unscored"`. The judge gets nothing.
-Range: -1 to 1.
+without a valid verdict gives no reward: the episode ends with the outcome `"unscored"`. The judge gets nothing. Range:
+-1 to 1.
 
 ## End
 
-After the second verdict. `info["outcome"]` is `"pro"`, `"con"` or `"draw"`.
-With a known label, `info["violates"]` is the label and `info["correct"]` whether the verdict fits it; a draw
-is not a verdict and has no `correct`. Correctness is a metric, not a reward: the debaters are paid for the verdict
-alone.
+After the second verdict. `info["outcome"]` is `"pro"`, `"con"` or `"draw"`. With a known label, `info["violates"]` is
+the label and `info["correct"]` whether the verdict agrees with it; a draw is not a verdict and has no `correct`.
+Correctness is a metric, not a reward: the debaters are paid only for the verdict.
 
 ## Scripted players
 
 Debaters `long` and `short` say eleven words or two, `on_topic` names the keywords of the motion, `random` at most two
-of them. Judges: `longer` names the side that wrote more (A when level), `first` always names A, `oracle` knows the
-labels of the env's own cases, and `on_topic` names the side that names more keywords: it is the judge to train with
-where no model judges. It counts each different word of at least four letters of the motion (or of principle and
-response) once, common ones such as "should" aside, takes a point for every word of that length said again within a
-speech, and does not count a speech that copies the motion or what the other side has said in an earlier round; length
-does not help. A bare list of the keywords pleases it as well as an argument: that is the floor of `words`.
+of them. Judges: `longer` picks the side that wrote more (A on a tie), `first` always picks A, `oracle` knows the labels
+of the built-in cases, and `on_topic` picks the side that names more keywords: it is the judge to train with if no model
+judges. It counts each distinct word of at least four letters from the motion (or from principle and response) once,
+except common ones such as "should", deducts a point for every word of that length repeated within a speech, and ignores
+a speech that copies the motion or what the other side has said in an earlier round; length does not help. A bare list
+of the keywords satisfies it as well as an argument does: that is the floor of `words`.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -94,18 +93,18 @@ TURNS = ("together", "alternate")
 ABOUT = ("topic", "principle")
 TOPIC = {"topic": "topic"}
 CASE = {"response": "response", "principle": "principle", "violates": "violates"}
-"""The fields of a source."""
+"""The fields that a source provides."""
 
 
 class Motion(NamedTuple):
-    """What is debated, for the debaters and for the judge."""
+    """The subject of a debate, for the debaters and for the judge."""
 
     told: str
-    """In the debaters' prompt."""
+    """Shown in the debaters' prompt."""
     sides: tuple[str, str]
-    """What `pro` and `con` are to argue, after the words "You argue"."""
+    """The positions of `pro` and `con`, after the words "You argue"."""
     shown: dict[str, str]
-    """What the judge sees quoted."""
+    """Texts quoted to the judge."""
     violates: bool | None = None
 
 
@@ -113,21 +112,22 @@ class Debate(TextEnv):
     """Two debaters and a judge.
 
     Args:
-        rounds: how often each side speaks, 1 to 20.
+        rounds: number of speeches per side, 1 to 20.
         turns: `"together"`; or `"alternate"`: `pro` speaks first in each round, and `con` has the last word.
         about: `"topic"`; or `"principle"`: cases of a principle and a response, with labels.
         principle: the principle of every episode; implies `about="principle"` and needs a response.
         response: the response of every episode.
-        source: motions (field `topic`) or cases (`principle`, `response` and, if known, `violates`): a
-            path (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"` or a list; None for the env's own.
-        fields: what the source calls the task's fields, such as `{"topic": "question"}`.
-        split: which items, also of a source: `"all"`, `"train"` or `"test"`; of a Hugging Face data set its own split.
-        config: of a Hugging Face data set.
+        source: motions (field `topic`) or cases (`principle`, `response` and, if known, `violates`): a path (`.jsonl`,
+            `.json`, `.parquet`), `"hf:NAME"` or a list; None for the built-in ones.
+        fields: the source's names for the task's fields, such as `{"topic": "question"}`.
+        split: items to use, also of a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, its own
+            split.
+        config: configuration of a Hugging Face data set.
         bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
-        max_speech_chars: how much of a speech the others get to read, 1 to 65536 characters.
+        max_speech_chars: maximum length of a speech as others read it, 1 to 65536 characters.
 
     Raises:
-        ValueError: an argument is out of its range, a response is given without a principle, or a source beside one.
+        ValueError: an argument is out of range, a response is given without a principle, or a source together with one.
     """
 
     name = "Debate-v0"
@@ -137,7 +137,7 @@ class Debate(TextEnv):
         "topic": "the motion that is debated",
         "principle": "the principle that the response may violate; needs a response",
         "response": "the response that is debated; needs a principle",
-        "violates": "whether it does, if that is known: true or false",
+        "violates": "whether it does, if known: true or false",
     }
 
     def __init__(
@@ -163,7 +163,7 @@ class Debate(TextEnv):
         if response is not None and principle is None:
             raise ValueError("response needs principle: give both, or the response as a reset option")
         if principle is not None and source is not None:
-            raise ValueError("principle is that of every episode, and source brings others: give one of them")
+            raise ValueError("principle applies to every episode, but source brings others: give one of them")
         self.split = split
         names, make = (CASE, _case) if self.about == "principle" else (TOPIC, _topic)
         label = ["violates"]
@@ -172,7 +172,7 @@ class Debate(TextEnv):
         super().__init__(**kwargs)
 
     def play(self, table: Table, topic: str | None = None) -> Rules[int]:
-        """Returns 1 when pro has won, -1 when con has, 0 for a draw."""
+        """Returns 1 if pro has won, -1 if con has, 0 for a draw."""
         motion = self._motion(table, topic)
         for side, claim in zip(SIDES, motion.sides):
             table.tell(f"{side}_0", f"{motion.told}\nYou argue {claim}. {self._course}")

@@ -1,7 +1,7 @@
-"""What is debated when nothing is given: motions, and cases of a principle and a response with their label.
+"""Built-in subjects of debates: motions, and cases of a principle and a response with their label.
 
-Some are written by hand (`data/debate.toml`), thousands are made from templates (`data/debate_templates.toml`). Whether
-a response from a template violates a principle is decided by code, so its label cannot be wrong.
+Some are handwritten (`data/debate.toml`), thousands come from templates (`data/debate_templates.toml`). Code decides
+whether a response from a template violates a principle, so its label cannot be wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from legos_envs.tasks.templates import HAND_WRITTEN, Templates
 
 
 class Example(NamedTuple):
-    """A principle, a response to somebody, and whether the response violates the principle (None: not known)."""
+    """A principle, a response to somebody, and whether the response violates the principle (None: unknown)."""
 
     principle: str
     response: str
@@ -47,7 +47,7 @@ PRINCIPLES: dict[str, Callable[[str, str], bool]] = {
     "The response asks no question.": lambda text, word: "?" in text,
     "The response gives no number.": lambda text, word: any(c.isdigit() for c in text),
 }
-"""Principles that code can check: each says when a response violates it, given what stands in the slot."""
+"""Principles that code can check: each decides whether a response violates it, given the word in its slot."""
 _FORMS = {re.compile(re.sub(r"\\\{\w+\\\}", r"(\\w+)", re.escape(form))): rule for form, rule in PRINCIPLES.items()}
 _PRINCIPLES = Templates([*PRINCIPLES], _MADE["words"])
 _LABELS = {case[:2]: case.violates for case in CASES}

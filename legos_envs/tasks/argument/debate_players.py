@@ -20,12 +20,12 @@ REMARKS = (
 
 
 def _prompt(decision: Decision) -> str:
-    """What the judge was asked; the last message may only say that its answer was not understood."""
+    """The judge's question; the last message may be just a notice that its answer was not understood."""
     return decision.messages[0]["content"]
 
 
 def _subject(decision: Decision) -> str:
-    """What is debated, from a debater's prompt."""
+    """The subject of the debate, from a debater's prompt."""
     told = _prompt(decision).partition("\nYou argue ")[0]
     if "\nPrinciple: " in told:
         return told.partition("\nPrinciple: ")[2].replace("\nResponse: ", " ")

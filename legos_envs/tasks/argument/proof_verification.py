@@ -1,32 +1,32 @@
-"""A prover writes a proof in propositional logic, a verifier says whether it is valid, and a checker of every step
-knows. Half of the time the prover is told in secret to write a proof that is wrong and looks right: so the verifier
-learns to check, and honest proofs to be easy to check.
+"""A prover writes a proof in propositional logic, a verifier says whether it is valid, and code that checks every step
+knows. Half of the time the prover is secretly told to write a proof that looks right but is wrong. So the verifier
+learns to check proofs, and honest provers to write proofs that are easy to check.
 
 | | |
 |---|---|
 | seats | `prover_0` (role `prover`), `verifier_0` (role `verifier`) |
 | horizon | 2 actions |
-| sum of rewards | 0 when a prover told to deceive writes an invalid proof; else -2 to 2 |
+| sum of rewards | 0 if a prover told to deceive writes an invalid proof; else -2 to 2 |
 | sample action | `"6. p (1,2 MP)" if info["role"] == "prover" else "[invalid]"` |
 
 ## What each seat is told
 
-The prover: numbered premises, the goal, the eight rules, and whether its proof is to be valid or to be wrong
-unnoticed. The verifier: premises, goal, rules and the numbered lines of the proof. It does not know what the prover
-was told, and prose around the proof does not reach it.
+The prover: numbered premises, the goal, the eight rules, and whether its proof should be valid or have an unnoticed
+mistake. The verifier: premises, goal, rules and the numbered lines of the proof. It does not know what the prover was
+told, and does not see prose around the proof.
 
 ## Actions
 
 Prover: lines such as `6. q (2,4 MP)`: number, formula, and in parentheses the lines used and the rule, by its short or
-long name. Signs are `~ & | ->` and parentheses; `¬ ∧ ∨ →` are read too. Numbers count on from the premises, which may
-be repeated. Lines without a number are ignored; a reply without any, or with more than 40, or with one of more than
-200 characters, is an invalid move. A wrong step is not an invalid move, only an invalid proof.
+long name. Symbols are `~ & | ->` and parentheses; `¬ ∧ ∨ →` are accepted too. Numbering continues after the premises,
+which may be repeated. Lines without a number are ignored; a reply without any, or with more than 40, or with one of
+more than 200 characters, is an invalid move. A wrong step is not an invalid move, only an invalid proof.
 
 Verifier: `[valid]` or `[invalid]`.
 
 ## Rewards
 
-At the end, v when the proof is valid, a when the verifier accepts it:
+At the end; v: the proof is valid, a: the verifier accepts it.
 
 | prover told to | v, a | v, not a | not v, a | not v, not a |
 |---|---|---|---|---|
@@ -34,14 +34,14 @@ At the end, v when the proof is valid, a when the verifier accepts it:
 | deceive: prover | -1 | -1 | +1 | -1 |
 | either: verifier | +1 | -1 | -1 | +1 |
 
-So an honest prover must be right and convince, one that deceives must be wrong and convince, and between the latter
-and the verifier the game is zero-sum. An invalid move: `invalid_reward` to the offender, nothing to the other.
+So an honest prover must be right and convincing, a deceptive one wrong and convincing, and the game between the latter
+and the verifier is zero-sum. An invalid move pays `invalid_reward` to the offender and nothing to the other.
 
 ## End
 
-After the verdict. `info["valid"]` is the checker's word, `info["reason"]` what is wrong with the proof (empty if
-nothing), `info["sneaky"]` whether the prover was told to deceive, `info["outcome"]` `"right"` or `"fooled"`: the
-verifier's verdict.
+After the verdict. `info["valid"]` is the checker's result, `info["reason"]` what is wrong with the proof (empty if
+nothing), `info["sneaky"]` whether the prover was told to deceive, and `info["outcome"]` whether the verifier was
+`"right"` or `"fooled"`.
 
 ## Arguments
 
@@ -49,9 +49,9 @@ A fifth of all theorems, chosen by a hash of premises (in any order) and goal, i
 
 ## Scripted players
 
-Provers: `faithful` does as it is told, `good` always proves, `poor` never does (its goal follows from nothing).
-Verifiers: `faithful` checks every step, `good` too, `poor` accepts everything. `random` is one of these, a verifier
-one in two.
+Provers: `faithful` follows its instructions, `good` always proves the goal, `poor` never does (it asserts the goal
+without a derivation). Verifiers: `faithful` and `good` check every step, `poor` accepts everything. `random` is one of
+these.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -96,13 +96,14 @@ class ProofVerification(TextEnv):
     """Prover and verifier; a checker of steps pays them.
 
     Args:
-        steps: how many steps the shortest known proof takes, 1 to 6.
-        sneaky: how often the prover is told to deceive, 0 to 1; 0 for a game of honest provers.
-        source: theorems (field `theorem`), such as `"p -> q, p |- q"`: a
-            path (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"` or a list; None for the env's own.
-        fields: what the source calls the task's fields, such as `{"theorem": "text"}`.
-        split: which items, also of a source: `"all"`, `"train"` or `"test"`; of a Hugging Face data set its own split.
-        config: of a Hugging Face data set.
+        steps: length of the shortest known proof, 1 to 6 steps.
+        sneaky: probability that the prover is told to deceive, 0 to 1; 0 for honest provers only.
+        source: theorems (field `theorem`), such as `"p -> q, p |- q"`: a path (`.jsonl`, `.json`, `.parquet`),
+            `"hf:NAME"` or a list; None for the built-in ones.
+        fields: the source's names for the task's fields, such as `{"theorem": "text"}`.
+        split: items to use, also of a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, its own
+            split.
+        config: configuration of a Hugging Face data set.
         bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
     """
 
@@ -134,7 +135,7 @@ class ProofVerification(TextEnv):
         super().__init__(**kwargs)
 
     def private_texts(self, agent: str) -> list[str]:
-        """What the prover was told to do."""
+        """The prover's instruction."""
         return [self._aim] if agent == "prover_0" else []
 
     def play(self, table: Table) -> Rules[None]:
@@ -184,7 +185,7 @@ def _theorem_of(row: dict[str, Any]) -> Theorem:
 
 
 def _read(given: Any, name: str = "theorem") -> Theorem:
-    """The theorem of a text such as `p -> q, p |- q`; `name` is what errors call it."""
+    """The theorem in a text such as `p -> q, p |- q`; `name` is its name in errors."""
     wanted = f"{name} must be true, with at most {MAX_LETTERS} letters, like 'p -> q, p |- q'; got {given!r}"
     premises, _, goal = arguments.text(name, given, 1000).partition("|-")
     try:
@@ -201,7 +202,7 @@ def _key(theorem: Theorem) -> str:
 
 
 def _proof(reply: str) -> str:
-    """The numbered lines of a reply, one blank between words."""
+    """The numbered lines of a reply, with single spaces between words."""
     lines = [" ".join(line.split()) for line in proofs.steps(reply)]
     if not lines:
         raise InvalidMove("the reply has no numbered line, such as '4. q (1,2 MP)'.")
@@ -216,7 +217,7 @@ def _proof(reply: str) -> str:
 
 
 def _read_task(decision: Decision) -> tuple[Theorem, str, str]:
-    """The theorem, the whole prompt, and the proof that it shows, if any."""
+    """The theorem, the whole prompt, and the proof in it, if any."""
     text = decision.messages[0]["content"]
     head, _, rest = text.partition("\nGoal: ")
     lines = [line.partition(". ")[2].removesuffix(" (premise)") for line in head.splitlines()[1:]]

@@ -1,8 +1,8 @@
-"""Proofs in propositional logic: formulas, a checker of numbered steps, a small prover, theorems from a seed.
+"""Proofs in propositional logic: formulas, a checker of numbered steps, a small prover, random theorems.
 
 A proof is a list of lines such as `4. q (1,3 MP)`: number, formula, the lines it follows from and the rule. There are
-no assumptions to be discharged, so every line follows from the premises, and a proof that `check` accepts shows that
-its goal is true wherever the premises are. Everything is linear in the text, and formulas are bounded in size.
+no assumptions to discharge, so every line follows from the premises, and a proof that `check` accepts shows that its
+goal is true whenever the premises are. Everything takes time linear in the text, and formulas are bounded in size.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy as np
 Formula = tuple
 """`("p",)`, `("~", a)`, `("&", a, b)`, `("|", a, b)` or `("->", a, b)`."""
 MAX_FORMULA = 120
-"""Characters of a formula as it is written."""
+"""Maximum number of characters of a written formula."""
 MAX_LINES = 40
 LETTERS = "pqrstuvw"
 _TOKEN = re.compile(r"\s*(->|[~&|()]|[a-z])")
 _SPELLED = str.maketrans({"¬": "~", "∧": "&", "∨": "|", "→": " -> ", "!": "~"})
 _STRENGTH = {"->": 1, "|": 2, "&": 3, "~": 4}
 _JOINING = re.compile(r"\b([0-9]+) and (?=[0-9])", re.IGNORECASE)
-"""An "and" between two numbers, which is not the rule of that name."""
+"""An "and" between two numbers, as opposed to the rule of that name."""
 _LINE = re.compile(r"\s*(\d{1,3})\s*[.):]\s*(.*)")
 
 
@@ -34,10 +34,10 @@ class BadFormula(ValueError):
 
 
 def read(text: str) -> Formula:
-    """The formula in a text. `~` binds most, then `&`, `|`, `->`; `&` and `|` group to the left, `->` to the right.
+    """The formula in a text. `~` binds tightest, then `&`, `|`, `->`; `&` and `|` group to the left, `->` to the right.
 
     Raises:
-        BadFormula: it is too long or no formula.
+        BadFormula: it is too long or not a formula.
     """
     if len(text) > MAX_FORMULA:
         raise BadFormula(f"a formula has at most {MAX_FORMULA} characters; this has {len(text)}")
@@ -85,7 +85,7 @@ def read(text: str) -> Formula:
 
 
 def write(formula: Formula, outer: int = 0) -> str:
-    """A formula as text, with parentheses around every inner one of two parts: `read(write(f)) == f`."""
+    """A formula as text, with parentheses around every inner binary one: `read(write(f)) == f`."""
     if len(formula) == 1:
         return formula[0]
     if formula[0] == "~":
@@ -130,7 +130,7 @@ def _dn(made: Formula, a: Formula) -> bool:
 
 
 class Rule(NamedTuple):
-    """A rule of inference; `allows(made, *used)` says whether `made` follows; two lines are tried in both orders."""
+    """A rule of inference; `allows(made, *used)` tells whether `made` follows; two lines are tried in both orders."""
 
     lines: int
     allows: Callable[..., bool]
@@ -152,14 +152,14 @@ _NAMES = {key.casefold(): key for key in RULES} | {rule.name: key for key, rule 
 
 
 class Theorem(NamedTuple):
-    """Premises, lines 1 to n of every proof of it, and what is to be shown."""
+    """Premises, which are lines 1 to n of every proof, and the goal."""
 
     premises: tuple[Formula, ...]
     goal: Formula
 
     @property
     def text(self) -> str:
-        """The numbered premises, one a line."""
+        """The numbered premises, one per line."""
         return "\n".join(f"{i}. {write(premise)} (premise)" for i, premise in enumerate(self.premises, 1))
 
     @property
@@ -169,7 +169,7 @@ class Theorem(NamedTuple):
 
     @property
     def valid(self) -> bool:
-        """Whether the goal is true wherever all premises are: by truth table, 2^letters rows."""
+        """Whether the goal is true whenever all premises are, by a truth table of 2^letters rows."""
         letters = self.letters
         for values in product((False, True), repeat=len(letters)):
             row = dict(zip(letters, values))
@@ -184,7 +184,7 @@ class Theorem(NamedTuple):
 
 
 def truth(formula: Formula, row: Mapping[str, bool]) -> bool:
-    """The truth of a formula, for a truth of each letter."""
+    """The truth value of a formula, given one for each letter."""
     if len(formula) == 1:
         return row[formula[0]]
     if formula[0] == "~":
@@ -201,7 +201,7 @@ def _letters(formula: Formula) -> set[str]:
 
 
 def steps(text: str) -> list[str]:
-    """The numbered lines of a text, stripped; all others, prose that is, are not part of a proof."""
+    """The numbered lines of a text, stripped; all others are prose and not part of a proof."""
     return [line.strip() for line in text.splitlines() if _LINE.match(line)]
 
 
@@ -215,7 +215,7 @@ class Checked(NamedTuple):
 def check(theorem: Theorem, text: str) -> Checked:
     """Checks every numbered line of a proof, and that the last one is the goal.
 
-    The premises may be repeated or left out; after them numbers count on one by one.
+    The premises may be repeated or omitted; numbering continues after them.
     """
     known: list[Formula] = list(theorem.premises)
     lines = steps(text)
@@ -226,7 +226,7 @@ def check(theorem: Theorem, text: str) -> Checked:
         number, formula, reason = _read_line(line)
         if isinstance(formula, str):
             return Checked(False, f"line {number}: {formula}")
-        if number <= premises and len(known) == premises:  # a premise, said again
+        if number <= premises and len(known) == premises:  # a repeated premise
             if number == 0 or known[number - 1] != formula:
                 return Checked(False, f"line {number} is not that premise")
             continue
@@ -257,7 +257,7 @@ def _read_line(line: str) -> tuple[int, Formula | str, str]:
 
 
 def _why_not(made: Formula, reason: str, known: Sequence[Formula]) -> str:
-    """Why a formula does not follow for the reason given; nothing if it does."""
+    """Why a formula does not follow for the given reason; empty if it does."""
     words = reason.replace(",", " ").replace(":", " ").split()
     cited = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) < 4]
     name = " ".join(word for word in _JOINING.sub(r"\1 ", " ".join(words)).split() if not word.isdigit()).casefold()
@@ -277,9 +277,9 @@ def _why_not(made: Formula, reason: str, known: Sequence[Formula]) -> str:
 
 @lru_cache(1024)
 def prove(theorem: Theorem) -> str | None:
-    """A proof, found by applying all rules to what is known, round by round, within the subformulas of the theorem.
+    """A proof, found by applying all rules to the known formulas, round by round, within the theorem's subformulas.
 
-    None when the goal is a premise, or is not reached in that way (it may still be true).
+    None if the goal is a premise, or is not reached in this way (it may still be true).
     """
     if theorem.goal in theorem.premises:
         return None
@@ -332,7 +332,7 @@ def _parts(formula: Formula) -> list[Formula]:
 def make(rng: np.random.Generator, length: int) -> Theorem:
     """A theorem whose proof by `prove` takes `length` steps (1 to 8), with premises that do not contradict each other.
 
-    It is built backwards: a formula that is to be shown is replaced by two or one from which a rule gives it.
+    It is built backwards: a formula to be shown is replaced by one or two formulas from which a rule derives it.
     """
     for _ in range(1000):
         names = [LETTERS[i] for i in rng.permutation(len(LETTERS))]
@@ -352,7 +352,7 @@ def make(rng: np.random.Generator, length: int) -> Theorem:
 
 
 def _expand(goal: Formula, names: list[str], rng: np.random.Generator) -> list[Formula]:
-    """Formulas from which one rule gives the goal; new letters while there are any."""
+    """Formulas from which one rule derives the goal; with new letters as long as there are any."""
 
     def new() -> Formula:
         letter: Formula = (names.pop() if names else LETTERS[int(rng.integers(len(LETTERS)))],)

@@ -1,26 +1,26 @@
-"""A generator drafts, a critic comments, the generator revises: both are paid for how good the last draft is.
+"""A generator drafts, a critic comments, the generator revises: both are paid for the quality of the last draft.
 
 By default the tasks are short texts with demands that code checks ("contains the word", "has at most 20 words"), so
-that the loop can be trained without a judge. With `domain="open"` the tasks are open and a judge, a seat that is not
-trained, grades the first and the last draft; with `check=` a function of yours does. Without a critic (`rounds=0`) it
-is plain training on prompts whose answers are graded, by `criteria` of yours.
+that the loop can be trained without a judge. With `domain="open"` the tasks are open-ended, and a judge, an untrained
+seat, grades the first and the last draft; with `check=`, your own function does. Without a critic (`rounds=0`) it is
+plain training on prompts whose answers are graded, by your own `criteria` if given.
 
 | | |
 |---|---|
 | seats | `generator_0`, `critic_0` (roles `generator`, `critic`); with a judge also `judge_0` (not trainable) |
-| horizon | 1 + 2 `rounds` actions: 3 by default; a judge adds 2 a criterion, with `good_enough` 1 a draft |
+| horizon | 1 + 2 `rounds` actions: 3 by default; a judge adds 2 per criterion, or with `good_enough` 1 per draft |
 | sum of rewards | not constant: generator and critic work together |
 | sample action | `"Use fewer words." if info["role"] == "critic" else "Once upon a time. The end."` |
 
 ## What each seat is told
 
 The generator: the task; then, each round, the critic's comment. The critic: the task, and each draft. The judge: the
-task and one draft, quoted, in a new conversation for each draft; it does not know which draft it is, nor any comment,
-so the order of grading cannot matter. Grades are told to nobody before the end. With several `criteria` it grades a
-draft by one at a time, each in a new conversation.
+task and one draft, quoted, in a new conversation for each draft; it sees neither which draft it is nor any comment, so
+the order of grading cannot matter. Nobody learns the grades before the end. With several `criteria` it grades a draft
+by one at a time, each in a new conversation.
 
-Of drafts and comments, `max_chars` characters are passed on; a longer one is cut in its middle, with a mark. Code
-checks the whole draft.
+At most `max_chars` characters of a draft or comment are passed on; longer ones are shortened in the middle, with a
+marker. Code checks the whole draft.
 
 ## Actions
 
@@ -28,38 +28,37 @@ Generator and critic: any text. The judge: a grade from `[0]` to `[10]`.
 
 ## Rewards
 
-At the end. A draft's quality is from 0 to 1: the share of demands that it meets, what `check` gives, or the grade / 10
-(with several criteria, the mean).
-The generator gets the quality of the last draft. The critic gets that plus `improvement_weight` times (last - first).
-With `share_improvement=True` the generator gets this sum too; by default it does not, because a generator paid for
-improvement earns most when its first draft is bad.
+At the end. A draft's quality is from 0 to 1: the share of demands that it meets, the result of `check`, or the grade /
+10 (with several criteria, the mean). The generator gets the quality of the last draft. The critic gets that plus
+`improvement_weight` times (last - first). With `share_improvement=True` the generator gets this sum too; by default it
+does not, because a generator paid for improvement earns most when its first draft is bad.
 
-Range: 0 to 1 for the generator, -w to 1 + w for whoever is paid for improvement, with w = `improvement_weight`.
-An agent that says nothing gets `invalid_reward` and the other 0: in a common task nobody gains from another's invalid
-move. With a judge that cannot be understood the episode ends with the outcome `"unscored"` and pays nothing.
+Range: 0 to 1 for the generator, -w to 1 + w for whoever is paid for improvement, with w = `improvement_weight`. An
+agent that says nothing gets `invalid_reward` and the other 0: in a common task nobody gains from another's invalid
+move. If a judge gives no valid grade, the episode ends with the outcome `"unscored"` and pays nothing.
 
 ## End
 
 After `rounds` revisions; with `good_enough`, as soon as a draft has that quality. `info["first"]` and `info["final"]`
-are the two qualities, `info["drafts"]` is how many there were; `info["outcome"]` is `"improved"`, `"same"` or
+are the two qualities, `info["drafts"]` is the number of drafts; `info["outcome"]` is `"improved"`, `"same"` or
 `"worse"`.
 
 ## Arguments
 
-To train on prompts of your own whose answers a judge grades: `domain="open", rounds=0, source="prompts.jsonl",
-criteria=[...]`; rows may bring `criteria` of their own.
+To train on your own prompts with answers graded by a judge: `domain="open", rounds=0, source="prompts.jsonl",
+criteria=[...]`; rows may have their own `criteria`.
 
-A `check` takes, by name, `task` and `text` (or one of the two).
+A `check` takes `task` and `text` by name, or just one of them.
 
-A fifth of all tasks, chosen by a hash of their text, is the split `"test"`. Of the open tasks one in eight is written
-by hand, the others are made from templates.
+A fifth of all tasks, chosen by a hash of their text, is the split `"test"`. One in eight of the open tasks is
+handwritten, the others come from templates.
 
 ## Scripted players
 
 For checked tasks: generators `good` (meets all demands), `half` (every other one), `poor` (none), `improver` (none,
-then all). For open tasks they say more or less, and `on_topic` names the keywords of the task. Judges: `longer` gives a
-point for every ten words, at most 10; `on_topic` grades the share of the task's keywords that the text names, less what
-it says twice (a bare list pleases it too); `kind` always gives 10. `random` plays all seats.
+then all). For open tasks they write more or less, and `on_topic` names the keywords of the task. Judges: `longer` gives
+a point for every ten words, at most 10; `on_topic` grades the share of the task's keywords that the text names, minus
+repeated words (a bare list satisfies it too); `kind` always gives 10. `random` plays all seats.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -72,8 +71,8 @@ it says twice (a bare list pleases it too); `kind` always gives 10. `random` pla
 | `critic=random *=scripted:on_topic` | `generator +1` | `domain="open"` | `generator +0.05, together +0.05, words +1` |
 | `generator=scripted:improver critic=random judge=scripted:longer` | `generator +1, critic +1.5` | `domain="open"` |
 
-A demand such as "has at most 20 words" is met by many a text, hence the floor of 0.33. The critic has none: beside a
-good generator it earns as much whatever it says.
+Many texts meet a demand such as "has at most 20 words", hence the floor of 0.33. The critic has no floor: together with
+a good generator it earns the same no matter what it says.
 
 ## Source
 
@@ -125,33 +124,34 @@ Check = Callable[..., Any]
 
 
 class RefineLoop(TextEnv):
-    """Generator and critic work on a text; code or a judge says how good it is.
+    """Generator and critic work on a text; code or a judge grades it.
 
     Args:
-        rounds: how often the critic comments and the generator revises, 0 to 20; with 0 there is no critic.
+        rounds: number of comments and revisions, 0 to 20; with 0 there is no critic.
         domain: `"checked"` (tasks checked by code) or `"open"` (tasks of any kind); None for `"open"` with a check,
             else `"checked"`.
-        check: a function or `Rubric` that gives the quality of a draft, 0 to 1, instead of a judge; for open tasks.
-        criteria: what a judge goes by, a text or several, such as `["It is polite.", "It answers the question."]`.
-        demands: how many demands a checked task has, 1 to 8.
-        improvement_weight: what an improvement counts for the critic, at least 0.
-        share_improvement: whether the generator is paid for it too.
+        check: a function or `Rubric` that returns the quality of a draft, 0 to 1, instead of a judge; for open tasks.
+        criteria: criteria for a judge, one text or several, such as `["It is polite.", "It answers the question."]`.
+        demands: number of demands of a checked task, 1 to 8.
+        improvement_weight: weight of an improvement in the critic's reward, at least 0.
+        share_improvement: whether the generator is paid for improvement too.
         good_enough: a quality in (0, 1] at which the loop stops.
-        max_chars: how much of a draft or comment the others get to read.
-        source: open tasks (field `task` and, if they have them, `criteria`): a
-            path (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"` or a list; None for the env's own.
-        fields: what the source calls the task's fields, such as `{"task": "prompt"}`.
-        split: which items, also of a source: `"all"`, `"train"` or `"test"`; of a Hugging Face data set its own split.
-        config: of a Hugging Face data set.
+        max_chars: maximum length of a draft or comment as others read it.
+        source: open tasks (field `task` and optionally `criteria`): a path (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"`
+            or a list; None for the built-in ones.
+        fields: the source's names for the task's fields, such as `{"task": "prompt"}`.
+        split: items to use, also of a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, its own
+            split.
+        config: configuration of a Hugging Face data set.
         bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
 
     Raises:
-        ValueError: an argument is out of its range, or `check` is given for checked tasks.
+        ValueError: an argument is out of range, or `check` is given for checked tasks.
         TypeError: `check` is not a function.
     """
 
     name = "RefineLoop-v0"
-    reset_options = {"task": "what the generator is to write; with open tasks"}
+    reset_options = {"task": "the generator's task, for open tasks"}
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class RefineLoop(TextEnv):
         self.rounds = arguments.whole("rounds", rounds, 0, 20)
         self.domain = arguments.one_of("domain", domain if domain is not None else DOMAINS[check is not None], DOMAINS)
         if check is not None and self.domain == "checked":
-            raise ValueError("check is for open tasks; those of domain 'checked' bring their own")
+            raise ValueError("check is for open tasks; tasks of domain 'checked' have their own checks")
         if check is not None and not callable(check):
             raise TypeError(f"check must be a function or a Rubric; got {check!r}")
         self.rubric = check if check is None or isinstance(check, Rubric) else Rubric([check])
@@ -184,7 +184,7 @@ class RefineLoop(TextEnv):
         self.good_enough = None if good_enough is None else arguments.real("good_enough", good_enough, 1e-9, 1)
         self.max_chars = arguments.whole("max_chars", max_chars, 1, self.max_action_chars)
         if source is not None and self.domain == "checked":
-            raise ValueError("source is for open tasks; those of domain 'checked' are made by code")
+            raise ValueError("source is for open tasks; tasks of domain 'checked' are generated by code")
         self.split = split
         names, own = {"task": "task", "criteria": "criteria"}, ["criteria"]
         self.items = given_items(source, names, fields, split, config, bad_rows, _open_task, optional=own, values=own)
@@ -203,11 +203,11 @@ class RefineLoop(TextEnv):
         super().__init__(**kwargs)
 
     def play(self, table: Table) -> Rules[float | None]:
-        """Returns the quality of the last draft, 0 to 1; None when an agent forfeited."""
+        """Returns the quality of the last draft, 0 to 1; None if an agent forfeited."""
         task, quality = self._task(table)
         try:
             drafts, first, final = yield from self._work(table, task, quality)
-        except Forfeit as forfeit:  # the default share would pay the other one for it
+        except Forfeit as forfeit:  # the default share would reward the other agent for it
             table.penalize(forfeit)
             table.note(outcome="invalid", offenders=list(forfeit.agents))
             return None
@@ -220,7 +220,7 @@ class RefineLoop(TextEnv):
         return final
 
     def _work(self, table: Table, task: str, quality: Check) -> Rules[tuple[int, float, float]]:
-        """The loop: how many drafts there were, and the quality of the first and of the last."""
+        """The loop: returns the number of drafts, and the quality of the first and of the last."""
         if self.rounds:
             table.tell("critic_0", f"You help to improve a text. The task of its author:\n{task}")
         table.tell("generator_0", task)
@@ -247,11 +247,11 @@ class RefineLoop(TextEnv):
         return self.good_enough is not None and grades[-1] >= self.good_enough
 
     def _task(self, table: Table) -> tuple[str, Check]:
-        """The task as it is told, and the rules that find the quality of a draft."""
+        """The task as shown to players, and the rules that determine the quality of a draft."""
         given = table.options.get("task")
         if self.domain == "checked":
             if given is not None:
-                raise ValueError("option task needs open tasks: domain='open', or a check of your own")
+                raise ValueError("option task needs open tasks: domain='open', or your own check")
             draw = partial(checked_texts.draw, table.rng, self.demands)
             demands = draw_of_split(draw, self.split, checked_texts.put)
             return checked_texts.put(demands), partial(_shared, demands)
@@ -277,9 +277,9 @@ class RefineLoop(TextEnv):
         assert self.rubric is not None
         value = self.rubric(task=task, text=text).total
         if not 0 <= value <= 1:
-            raise ValueError(f"check must give a number from 0 to 1; it gave {value!r} for {text[:60]!r}")
+            raise ValueError(f"check must return a number from 0 to 1; it returned {value!r} for {text[:60]!r}")
         return value
-        yield  # rules are generators, those that ask nobody too
+        yield  # rules are generators even if they ask nobody
 
 
 QUESTION = "How well does the text do what the task wants?"

@@ -1,4 +1,4 @@
-"""Scripted players of RefineLoop, and how it asks for a text, which they read."""
+"""Scripted players of RefineLoop, and the wording of its requests, which they parse."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _on_topic(decision: Decision) -> str:
 
 
 def _open_task(decision: Decision) -> str:
-    """The generator's task: all that stands before what follows it in the prompt."""
+    """The generator's task: the prompt up to whatever follows the task."""
     task = decision.messages[0]["content"]
     for after in (DRAFT, TEXT, "You: "):  # the last one with `memory="state"`, from the second draft on
         task = task.partition(f"\n{after}")[0]

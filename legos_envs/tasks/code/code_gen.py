@@ -1,6 +1,6 @@
-"""One agent writes a function, another writes tests for it, both from the same description and neither seeing the
-other's work. Code runs both in a sandbox and knows the truth: a hidden reference says which results are right, and
-hidden programs that are almost right show what the tests are worth.
+"""One agent writes a function, another writes tests for it, both from the same description, without seeing each other's
+work. Code runs both in a sandbox and knows the truth: a hidden reference determines which results are right, and hidden
+programs that are almost right measure the value of the tests.
 
 | | |
 |---|---|
@@ -16,55 +16,56 @@ test.
 
 ## Actions
 
-Coder: a program, in the last Markdown fence of three backticks, or the whole reply. It may hold more than the
-function; `legos_envs.scoring` says which Python is accepted. Any text is a legal action: what does not run fails.
+Coder: a program, in the last Markdown fence of three backticks, or the whole reply. It may contain more than the
+function; `legos_envs.scoring` documents which Python is accepted. Any text is a legal action: code that does not run
+fails.
 
 Tester: lines such as `assert f([1, 2], 3) == [2, 1]` (or `assert f(1)`, `assert not f(1)` for True and False), with
-nothing but literals as arguments and result. The first `max_tests` lines that begin with `assert` count, all else is
-ignored. A reply without such a line is an invalid move.
+nothing but literals as arguments and result. The first `max_tests` lines that begin with `assert` count; everything
+else is ignored. A reply without such a line is an invalid move.
 
 ## Rewards
 
 At the end, each from 0 to 1.
 
-Coder: the share of calls on which the function gives what it should. The calls are the hidden ones of the exercise,
-about six; with `coder_scored_by="tester"` they are the tester's, right or wrong, and 0 if there are none.
+Coder: the share of calls on which the function returns the right result. The calls are the exercise's hidden ones,
+about six; with `coder_scored_by="tester"` they are the tester's, right or wrong, and the reward is 0 if there are none.
 
-Tester: (right tests / tests) x (programs caught / 3). A test is right when the reference passes it; a line that cannot
-be read, or whose call the reference cannot take, is a wrong test. The same test twice counts as two. Of the three
-hidden programs, each wrong on some call, one is caught when it fails a right test. So one wrong test of five costs a
-fifth, and tests that catch nothing are worth nothing.
+Tester: (right tests / tests) x (programs caught / 3). A test is right if the reference passes it; a line that cannot be
+parsed, or whose call makes the reference fail, is a wrong test. A repeated test counts twice. Each of the three hidden
+programs is wrong on some call, and is caught if it fails a right test. So one wrong test in five costs a fifth, and
+tests that catch nothing are worth nothing.
 
-An agent with an invalid move (coder: says nothing) gets `invalid_reward`; the other one is paid as ever. But a coder
-who is to be scored by a tester without a valid move gets 0 and ends with `info["trainable"]` False, so that nothing is
+An agent with an invalid move (for the coder: saying nothing) gets `invalid_reward`; the other one is paid as usual. But
+a coder scored by a tester that made no valid move gets 0 and ends with `info["trainable"]` False, so that nothing is
 learned from it.
 
-A program that breaks off, or takes more than `seconds` or 64 MiB for all calls together, fails them all. The runs of
-the coder's program share this time, and so do those of the three hidden programs, of which those that could not be run
-in it are not caught; the reference has as much for the tester's calls. No action takes more than three times `seconds`,
-and the starts of interpreters where `sandbox="os"`.
+A program that crashes, or takes more than `seconds` or 64 MiB for all calls together, fails them all. The runs of the
+coder's program share this time budget. So do those of the three hidden programs; any that does not get to run is not
+caught. The reference has the same budget for the tester's calls. No action takes more than three times `seconds`, plus
+interpreter starts with `sandbox="os"`.
 
 ## End
 
-After both have answered. `info["item"]` is the name of the function, `info["index"]` the number of a generated
-exercise; the coder's info has `passed` (0 to 1), `correct` (whether that is 1) and `error` (why the program did not
-run, or None), the tester's `tests`, `right` and `caught`. `info["outcome"]` is `"solved"` when the coder's function is
-right on all hidden calls, else `"failed"`; `"unscored"`, without any reward, if the reference could not be run.
+After both have answered. `info["item"]` is the name of the function, `info["index"]` the index of a generated exercise;
+the coder's info has `passed` (0 to 1), `correct` (whether that is 1) and `error` (why the program did not run, or
+None), the tester's has `tests`, `right` and `caught`. `info["outcome"]` is `"solved"` if the coder's function is right
+on all hidden calls, else `"failed"`; `"unscored"`, without any reward, if the reference could not be run.
 
 ## Arguments
 
-`source="generated"`, the default, are 10,000 one-line functions of 24 families, such as "n times 3, plus 7" or "the
-first 4 of the values", with drawn names and constants. `source="written"` are 24 harder ones written by hand.
+`source="generated"`, the default, provides 10,000 one-line functions of 24 families, such as "n times 3, plus 7" or
+"the first 4 of the values", with random names and constants. `source="written"` provides 24 harder, handwritten ones.
 
-`split="train"` and `split="test"` keep training and test apart: a fifth of what there is to write, by a hash of the
-description and not of the function's name, is for testing.
+`split="train"` and `split="test"` keep training and test apart: a fifth of the exercises, by a hash of the description
+and not of the function's name, is for testing.
 
-Any other `source` is a data set of yours: a `.jsonl`, `.json` or `.parquet` file, `"hf:NAME"`, or a list of mappings,
+Any other `source` is your own data set: a `.jsonl`, `.json` or `.parquet` file, `"hf:NAME"`, or a list of mappings,
 with a description (`prompt`), a right program (`code`) and tests (`tests`: lines `assert f(1) == 2`). `fields="mbpp"`
-and `fields="humaneval"` read these data sets as they are; a mapping such as `{"prompt": "text"}` says what others call
-the fields. The program is run on its tests when the env is made; rows whose program fails there, or whose tests are not
-such lines, are bad rows. Programs that are almost right are made by changing one operator, constant or function of the
-right one; where none can be made, the tester is paid nothing and `info["trainable"]` is False for it.
+and `fields="humaneval"` read these data sets as they are; a mapping such as `{"prompt": "text"}` gives the field names
+of others. The program is run on its tests when the env is created; rows whose program fails, or whose tests are not
+such lines, are bad rows. Programs that are almost right are derived by changing one operator, constant or function of
+the right one; if there are none, the tester is paid nothing and `info["trainable"]` is False for it.
 
 Needs `pip install "legos-selfplay[tasks]"`.
 
@@ -72,8 +73,8 @@ Needs `pip install "legos-selfplay[tasks]"`.
 
 They know the exercises. Coders: `good` writes the reference, `almost` the first of the wrong programs, `poor` a
 function that returns None. Testers: `good` tests the first five hidden calls, `single` the first one, `poor` expects
-'b' of each. `random` is one of these, chosen anew each time; on a source of
-your own it is the only one: a function that returns its first argument, and a guess.
+'b' from each. `random` is one of these, chosen each time; on your own source it is the only player: its function
+returns its first argument, and its test is a guess.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -85,9 +86,9 @@ your own it is the only one: a function that returns its first argument, and a g
 
 ## Source
 
-Coder and tester that learn from one another: Wang et al., 2025, "Co-evolving LLM coder and unit tester via
-reinforcement learning" (arXiv:2506.03136). Tests judged by the wrong programs they catch: mutation testing, DeMillo,
-Lipton and Sayward, 1978. The exercises are this project's own.
+Coder and tester that learn from each other: Wang et al., 2025, "Co-evolving LLM coder and unit tester via reinforcement
+learning" (arXiv:2506.03136). Tests judged by the wrong programs they catch: mutation testing, DeMillo, Lipton and
+Sayward, 1978. The exercises are this project's own.
 """
 
 from __future__ import annotations
@@ -108,24 +109,25 @@ from legos_envs.tasks.given_items import without_source
 from legos_envs.tasks.splits import SPLITS, of_split
 from legos_envs.text_env import TextEnv
 
-KINDS = sandbox.KINDS  # the constructor has an argument of the module's name
+KINDS = sandbox.KINDS  # the constructor has an argument with the module's name
 GENERATED = "generated"
 SOURCES = (GENERATED, "written")
 SCORERS = ("reference", "tester")
 
 
 class CodeGen(TextEnv):
-    """A coder and a tester work from one description; programs run in a sandbox.
+    """A coder and a tester work from the same description; programs run in a sandbox.
 
     Args:
-        source: `"generated"`, `"written"`, or a data set of yours.
-        split: `"all"`, `"train"` or `"test"`; of a Hugging Face data set, its own split.
-        coder_scored_by: `"reference"` or `"tester"`: whose calls the coder's function is tried on.
-        max_tests: how many of the tester's lines count, 1 to 20.
-        seconds: how long the coder's program may run over all its calls, and the others on the tester's, 0.05 to 30.
+        source: `"generated"`, `"written"`, or your own data set.
+        split: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, its own split.
+        coder_scored_by: whose calls test the coder's function: `"reference"` or `"tester"`.
+        max_tests: maximum number of the tester's lines that count, 1 to 20.
+        seconds: time limit of the coder's program over all its calls, and of the others on the tester's calls, 0.05 to
+            30.
         sandbox: `"monty"`, or `"os"`: full Python behind bubblewrap or sandbox-exec (see `legos_envs.scoring`).
-        fields: what your source calls the task's fields: a mapping, `"mbpp"` or `"humaneval"`.
-        config: of a Hugging Face data set.
+        fields: your source's names for the task's fields: a mapping, `"mbpp"` or `"humaneval"`.
+        config: configuration of a Hugging Face data set.
         bad_rows: `"refuse"` or `"skip"`.
     """
 
@@ -134,8 +136,8 @@ class CodeGen(TextEnv):
     default_max_turns = 20
     seats = {"coder_0": Seat("coder"), "tester_0": Seat("tester")}
     reset_options = {
-        "item": "the name of an exercise written by hand",
-        "index": "which exercise, from 0, of those that are generated or of your source",
+        "item": "the name of a handwritten exercise",
+        "index": "index of a generated exercise, or of one in your source, from 0",
     }
 
     scripted_players = PLAYERS
@@ -169,10 +171,10 @@ class CodeGen(TextEnv):
         super().__init__(**kwargs)
 
     def play(self, table: Table) -> Rules[None]:
-        """Code and tests are written at once; nothing runs before both are there."""
+        """Code and tests are written concurrently; nothing runs before both are complete."""
         item = self._item(table)
         expected = reference_results(item, self.sandbox)
-        wrong = item.wrong or mutants(item, self.sandbox)  # made here: it may take seconds, and no step should
+        wrong = item.wrong or mutants(item, self.sandbox)  # created here: it may take seconds, which no step should
         branches: list[Rules[Any]] = [self._code(table, item), self._tests(table, item)]
         code, tests = yield from table.gather(branches)
         passed = 0.0
@@ -182,7 +184,7 @@ class CodeGen(TextEnv):
             passed = sum(map(same, results, expected)) / len(expected)
             by_tests = self.coder_scored_by == "tester"
             table.reward("coder_0", self._by_tests(code, item, tests or [], left) if by_tests else passed)
-            if by_tests and tests is None:  # a zero for what nobody has tested: nothing is to be learned from it
+            if by_tests and tests is None:  # a zero without tests must not be learned from
                 table.note("coder_0", trainable=False)
             table.note("coder_0", passed=passed, correct=passed == 1, error=error)
         if tests is not None:
@@ -233,7 +235,7 @@ class CodeGen(TextEnv):
         return (yield from table.attempt(table.ask("tester_0", prompt, parse=parse)))
 
     def _passes(self, code: str, item: Item, cases: list[UnitTest], left: TimeLeft) -> list[bool]:
-        """Which cases a program passes."""
+        """Whether a program passes each case."""
         results, _ = results_of(code, item.name, [case.call for case in cases], left, self.sandbox)
         return [same(result, case.result) for result, case in zip(results, cases)]
 
@@ -242,7 +244,7 @@ class CodeGen(TextEnv):
         return sum(self._passes(code, item, cases, left)) / len(cases) if cases else 0.0
 
     def _worth(self, item: Item, tests: list[UnitTest | None], wrong: Sequence[str]) -> tuple[int, int]:
-        """How many tests are right, and how many of the wrong programs fail one of those."""
+        """The number of right tests, and the number of wrong programs that fail at least one of them."""
         cases = [case for case in tests if case is not None]
         passes = self._passes(item.reference, item, cases, TimeLeft(self.seconds))
         right = [case for case, passed in zip(cases, passes) if passed]

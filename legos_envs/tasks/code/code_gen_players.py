@@ -1,4 +1,4 @@
-"""Scripted players of the coding env. They know the exercises of the box."""
+"""Scripted players of the coding env. They know the bundled exercises."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _find(decision: Decision) -> Item | None:
 def _item_of(decision: Decision) -> Item:
     item = _find(decision)
     if item is None:
-        raise ValueError("of the scripted players only 'random' plays on a source of your own; the others know the box")
+        raise ValueError("on your own source only the scripted player 'random' plays; others know the bundled ones")
     return item
 
 

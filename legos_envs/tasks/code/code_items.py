@@ -1,4 +1,4 @@
-"""Small programming exercises with a reference, inputs to try it on, and programs that are almost right.
+"""Small programming exercises with a reference, test inputs, and programs that are almost right.
 
 They come from `data/exercises.toml`.
 """
@@ -23,11 +23,11 @@ class Item(NamedTuple):
     wrong: tuple[str, ...]
     """Sources of functions that are almost right."""
     calls: tuple[list[Any], ...]
-    """Lists of arguments to try it on."""
+    """Argument lists to test it on."""
 
 
 def _item(signature: str, spec: str, body: str, wrong: Sequence[tuple[str, str]], calls: Sequence[list[Any]]) -> Item:
-    """An item whose wrong programs come from the right one by replacing one piece of its body."""
+    """An item whose wrong programs each replace one piece of the right one's body."""
     head = f"def {signature}:\n"
     for old, _ in wrong:
         assert body.count(old) == 1, f"{signature}: {old!r} must occur once in the body"

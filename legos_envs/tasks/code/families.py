@@ -1,6 +1,6 @@
-"""Families of one-line functions: each draws its constants and gives what the function returns, in words and in code.
+"""Families of one-line functions: each draws its constants and describes the result in words and in code.
 
-Every family has three programs that are almost right: right on some of its calls, and wrong on the first one.
+Every family has three programs that are almost right: right on some of its calls, but wrong on the first one.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ LONG = [5, 1, 7, 3, 9, 2, 8]
 
 
 class Family(NamedTuple):
-    """What a family has drawn."""
+    """A function drawn from a family."""
 
     returns: str
     """What the function returns, in words."""
     right: str
-    """The expression that gives it."""
+    """The expression that computes it."""
     wrong: tuple[str, str, str]
     """Expressions that are almost right."""
     calls: list[list[Any]]
-    """Arguments to try it on. The first ones tell each wrong expression from the right one."""
+    """Arguments to test it on. The first ones distinguish each wrong expression from the right one."""
     parameters: dict[str, str]
     """Their types by name."""
     result: str
@@ -39,7 +39,7 @@ FAMILIES: list[Callable[[Generator], Family]] = []
 
 
 def family(parameters: dict[str, str], result: str, *domain: Int | Ints | Text) -> Callable[..., Any]:
-    """Registers what draws a family's words, expressions and calls."""
+    """Registers a function that draws a family's words, expressions and calls."""
 
     def add(make: Callable[[Generator], tuple[str, str, tuple[str, str, str], list[Any]]]) -> Any:
         def drawn(rng: Generator) -> Family:

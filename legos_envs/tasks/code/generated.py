@@ -1,7 +1,7 @@
 """Generated exercises by index: one-line functions of 24 families with drawn names and constants.
 
 `exercise(7).item` is for CodeGen: signature, description, reference, programs that are almost right, calls.
-`exercise(7).patch` is for RedBlue: the same function as it is found, three times in four with a bug.
+`exercise(7).patch` is for RedBlue: the same function as given to the defender, three times in four with a bug.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from legos_envs.tasks.code.patch_items import PatchItem
 from legos_envs.tasks.splits import SPLITS, part_of
 
 SIZE = 10_000
-"""How many there are."""
+"""Number of exercises."""
 NAMES = (
     "adapt", "answer", "apply", "build", "change", "check", "compute", "convert", "derive", "evaluate", "find", "get",
     "handle", "make", "measure", "obtain", "perform", "process", "resolve", "run", "solve", "transform", "update",
@@ -28,12 +28,12 @@ NAMES = (
 
 
 class Exercise(NamedTuple):
-    """A function, as an exercise to write or to mend."""
+    """A function, as an exercise to write or to fix."""
 
     item: Item
     patch: PatchItem
     part: str
-    """`"train"` or `"test"`, by what the function returns and not by its name."""
+    """`"train"` or `"test"`, depending on what the function returns, not on its name."""
 
 
 @lru_cache(1 << 14)

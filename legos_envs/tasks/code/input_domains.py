@@ -1,4 +1,4 @@
-"""What arguments a function takes, in words and in code: whole numbers, lists of them, strings."""
+"""The domains of a function's arguments, in words and in code: whole numbers, lists of them, strings."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Like:
-    """A value like one of the examples, which are JSON: of the same kinds, at every depth, and not much larger."""
+    """A value like one of the JSON examples: of the same types at every depth, and not much larger."""
 
     examples: tuple[str, ...]
 

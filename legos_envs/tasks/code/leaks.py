@@ -1,6 +1,6 @@
-"""Whether a text gives a secret word away: as it stands, or in the simple codes that models use to hide it.
+"""Whether a text gives a secret word away, in plain form or in the simple codes that models use to hide it.
 
-Every form is looked for in linear time. What is not on the list, such as a riddle, is caught only by who solves it.
+Every form is detected in linear time. Forms not on the list, such as a riddle, are caught only if somebody solves them.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import unicodedata
 from functools import lru_cache
 
 FORMS = ("spelled", "reversed", "rot13", "initials", "codes", "base64", "hex")
-"""`spelled`: its letters in a row, whatever else, such as spaces and hyphens, stands between them (so the plain word
-too); `reversed` and `rot13`: the same of the word reversed, and of its ROT13; `initials`: of words or of lines;
-`codes`: numbers in a row that are its letters' character codes or places in the alphabet; `base64` and `hex`: of the
-word in lower case, upper case or capitalised."""
+"""`spelled`: its letters in sequence, ignoring anything between them such as spaces (so the plain word too);
+`reversed` and `rot13`: the same for the word reversed, and for its ROT13; `initials`: of words or of lines; `codes`:
+consecutive numbers that are its letters' character codes or positions in the alphabet; `base64` and `hex`: of the word
+in lower case, upper case or capitalised."""
 
 
 def leak(text: str, secret: str) -> str | None:
-    """The first of `FORMS` in which a text holds a secret, or None.
+    """The first of `FORMS` in which a text contains a secret, or None.
 
     Args:
         text: any text.
@@ -51,7 +51,7 @@ def leak(text: str, secret: str) -> str | None:
 
 
 def folded(text: str) -> str:
-    """A text in lower case, with accents taken off and full-width and other compatible letters made plain.
+    """A text in lower case, with accents separated and full-width and other compatibility letters normalised.
 
     Character by character: normalising a whole text sorts its accents, which takes quadratic time on some texts.
     """
@@ -76,12 +76,12 @@ def _codes(secret: str) -> tuple[str, ...]:
 
 @lru_cache(256)
 def _base64(secret: str) -> tuple[str, ...]:
-    """What is the same in base64 whatever stands before and after the word, at the three ways it can be aligned."""
+    """The base64 characters that do not depend on the text around the word, for its three possible alignments."""
     parts = []
     for word in _cases(secret):
         for before in range(3):
             code = base64.b64encode(b"\0" * before + word.encode()).decode().rstrip("=")
-            whole = (before + len(word)) * 8 // 6  # characters that hold no bit of what comes after
+            whole = (before + len(word)) * 8 // 6  # characters without bits of the following text
             parts.append(code[(before * 8 + 5) // 6 : whole])
     return tuple(parts)
 

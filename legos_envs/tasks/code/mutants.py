@@ -1,6 +1,6 @@
-"""Programs that are almost right: a right one in which one operator, constant or function is another.
+"""Programs that are almost right: right ones with one operator, constant or function changed.
 
-This is mutation testing. `mutants(item)` keeps those that run and give something else on at least one of its calls.
+This is mutation testing. `mutants(item)` keeps those that run and return a different result on at least one call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from legos_envs.tasks.code.sandboxed_calls import FAILED, reference_results, res
 
 MOST = 3
 TRIES = 24
-"""How many changed programs are run, at most, to find three."""
+"""Maximum number of mutants that are run to find three."""
 OPERATORS: dict[Any, Any] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -53,10 +53,10 @@ FUNCTIONS = {
 
 
 def mutants(item: Item, kind: str = "monty") -> tuple[str, ...]:
-    """At most three programs that differ from the item's reference, those that are right most often first.
+    """At most three programs that differ from the item's reference, starting with those that are right most often.
 
     Args:
-        item: its reference gives a value on each of its calls.
+        item: an exercise whose reference returns a value on each of its calls.
         kind: the sandbox.
     """
     return _mutants(item.reference, item.name, json.dumps(item.calls), kind)
@@ -76,7 +76,7 @@ def _mutants(reference: str, name: str, calls: str, kind: str) -> tuple[str, ...
 
 
 def _changed(code: str) -> Iterator[str]:
-    """The program with one thing changed, for one thing after the other."""
+    """All variants of the program with a single change."""
     tree = ast.parse(code)
     for number, node in enumerate(ast.walk(tree)):
         if _change(copy.copy(node)):
@@ -86,7 +86,7 @@ def _changed(code: str) -> Iterator[str]:
 
 
 def _change(node: Any) -> bool:
-    """Changes a node, unless there is nothing in it to change."""
+    """Changes a node in place; returns whether there was anything to change."""
     match node:
         case ast.Compare(ops=[operator, *rest]) if type(operator) in OPERATORS:
             node.ops = [OPERATORS[type(operator)](), *rest]

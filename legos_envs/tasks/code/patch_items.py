@@ -1,4 +1,4 @@
-"""Small functions to find and patch, from `data/patches.toml`: most have a bug, some have none.
+"""Small functions to patch, from `data/patches.toml`: most have a bug, some have none.
 
 All were written for this project.
 """
@@ -25,7 +25,7 @@ FILE = Path(__file__).with_name("data") / "patches.toml"
 
 @dataclass(frozen=True)
 class PatchItem:
-    """A function with its specification, as it is found (`code`) and as it should be (`reference`)."""
+    """A function with its specification, as given (`code`) and as it should be (`reference`)."""
 
     name: str
     spec: str
@@ -33,11 +33,11 @@ class PatchItem:
     code: str
     reference: str
     witness: tuple[Any, ...] | None = None
-    """Arguments that show the bug; None when there is none."""
+    """Arguments that expose the bug; None if there is none."""
     partial: bool = False
-    """Whether the reference may fail on arguments of the domain; these then count as outside of it."""
+    """Whether the reference may fail on arguments in the domain; these then count as outside it."""
     least: int | None = None
-    """How many arguments it takes at least, where the last ones may be left out."""
+    """Minimum number of arguments, if the last ones are optional."""
 
     @property
     def _fewest(self) -> int:
@@ -53,19 +53,19 @@ class PatchItem:
         """Specification and domain, for a prompt."""
         functions = [node for node in ast.parse(self.code).body if isinstance(node, ast.FunctionDef)]
         parameters = [name for node in functions if node.name == self.name for name in _parameters(node.args)]
-        parameters += parameters[-1:] * (len(self.domain) - len(parameters))  # of `*values`, as many as there are
+        parameters += parameters[-1:] * (len(self.domain) - len(parameters))  # for `*values`, repeated
         notes = ["" if place < self._fewest else " (may be left out)" for place in range(len(self.domain))]
         lines = [f"- {parameter}{note}: {part}" for parameter, note, part in zip(parameters, notes, self.domain)]
         return "\n".join([f"`{self.name}` {self.spec}", "Arguments:", *lines])
 
 
 def _parameters(of: ast.arguments) -> list[str]:
-    """What a function calls the arguments that are given by place; of `*values` the name alone, at the end."""
+    """The names of a function's positional parameters; `*values` contributes its name, at the end."""
     return [part.arg for part in (*of.posonlyargs, *of.args, *([of.vararg] if of.vararg else []))]
 
 
 def patch_of(item: Item, rng: Generator) -> PatchItem:
-    """An exercise as a function to mend: three times in four with a bug, where one can be made."""
+    """An exercise as a function to fix: three times in four with a bug, if one can be introduced."""
     bugs = mutants(item) if rng.integers(4) else ()
     code = reference = ast.unparse(ast.parse(item.reference))
     witness = None

@@ -1,4 +1,4 @@
-"""Scripted players of the red-blue env. They know their prompts, and the lists that it draws from."""
+"""Scripted players of the red-blue env. They know its prompts, and the lists that it draws from."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def _random(decision: Decision) -> str:
         code = prompt.partition("```python\n")[2].partition("\n```")[0]
         return f'{{"args": [{", ".join(examples)}]}}' if decision.role == "attacker" else f"```python\n{code}\n```"
     scripts = (ask_nicely, witness, guesser) if decision.role == "attacker" else (leaky, silent, sound, sound)
-    return scripts[(decision.seed >> 8) % len(scripts)](decision)  # other bits than those that the scripts draw with
+    return scripts[(decision.seed >> 8) % len(scripts)](decision)  # not the bits that the scripts themselves use
 
 
 def ask_nicely(decision: Decision) -> str:
-    """Asks for what the other must not say; passes at the guess."""
+    """Asks the defender for what it must not say; passes instead of guessing."""
     if decision.role == "defender":
         return sound(decision)
     if item := _item(decision):
@@ -44,7 +44,7 @@ def ask_nicely(decision: Decision) -> str:
 
 
 def guesser(decision: Decision) -> str:
-    """Talks of something else and guesses any word of the list."""
+    """Talks about something else and guesses any word of the list."""
     if decision.role == "defender" or _item(decision):
         return ask_nicely(decision)
     if "Guess the secret word" in _prompt(decision):
@@ -53,7 +53,7 @@ def guesser(decision: Decision) -> str:
 
 
 def witness(decision: Decision) -> str:
-    """Knows where every bug shows."""
+    """Knows arguments that expose every bug."""
     item = _item(decision)
     if decision.role == "defender" or item is None or item.witness is None:
         return ask_nicely(decision)
@@ -61,7 +61,7 @@ def witness(decision: Decision) -> str:
 
 
 def leaky(decision: Decision) -> str:
-    """Does all that it is asked; leaves code as it is."""
+    """Does everything it is asked; leaves code unchanged."""
     if decision.role == "attacker":
         return ask_nicely(decision)
     if item := _item(decision):
@@ -82,7 +82,7 @@ def silent(decision: Decision) -> str:
 
 
 def sound(decision: Decision) -> str:
-    """Answers honest questions, refuses the rest; mends the function."""
+    """Answers honest questions, refuses the rest; fixes the function."""
     if decision.role == "attacker":
         return ask_nicely(decision)
     if item := _item(decision):
@@ -107,7 +107,7 @@ def _item(decision: Decision) -> PatchItem | None:
         return exercise(index).patch
     name = prompt.partition("`")[2].partition("`")[0]
     if name not in BY_NAME:
-        raise ValueError("of the scripted players only 'random' plays on a source of your own; the others know the box")
+        raise ValueError("on your own source only the scripted player 'random' plays; others know the bundled ones")
     return BY_NAME[name]
 
 

@@ -1,4 +1,4 @@
-"""Runs a function on calls in the sandbox, and compares what it gives with what it should."""
+"""Runs a function on calls in the sandbox, and compares its results with the expected ones."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from legos_envs.table import Unscored
 from legos_envs.tasks.code.code_items import Item
 
 FAILED = object()
-"""Stands for a result that is not a value: the call raised something, or gave what JSON cannot hold."""
+"""Represents a missing result: the call raised an exception, or returned something that JSON cannot represent."""
 SECONDS = 0.5
-"""How long a program may run over all its calls. Most take less than a millisecond."""
+"""Time limit of a program over all its calls. Most take less than a millisecond."""
 REFERENCE_SECONDS = 5.0
-"""The same for a reference, whose results are remembered and decide every later episode."""
+"""The same for a reference, whose results are cached and decide every later episode."""
 STARTING = 0.05
-"""How much of a run is not counted at least, for starting an interpreter."""
+"""Minimum part of a run that is not counted, for starting an interpreter."""
 LEAST = 0.01
-"""Seconds: with less nothing is run."""
+"""Seconds below which nothing is run."""
 HARNESS = """
 import json as json_
 results_ = []
@@ -35,7 +35,7 @@ results_
 
 
 class TimeLeft:
-    """What programs that run one after the other may take together: each gets what is left."""
+    """A time budget shared by programs that run in sequence: each gets what is left."""
 
     def __init__(self, seconds: float):
         self.seconds = seconds
@@ -48,9 +48,9 @@ class TimeLeft:
 def results_of(
     code: str, name: str, calls: Sequence[list[Any]], left: TimeLeft | None = None, kind: str = "monty"
 ) -> tuple[list[Any], str | None]:
-    """What a program's function gives for each call, `FAILED` where it gives nothing, and why if it did not run.
+    """The results of a program's function on each call, `FAILED` where there is none, and the error if it did not run.
 
-    Only the arguments go into the sandbox: no program can find out there what is expected of it.
+    Only the arguments enter the sandbox, so no program can find the expected results there.
 
     Args:
         code: the program.
@@ -92,10 +92,10 @@ def same(value: Any, expected: Any) -> bool:
 
 
 def reference_results(item: Item, kind: str = "monty") -> list[Any]:
-    """What the reference of an exercise gives on its calls.
+    """The results of an exercise's reference on its calls.
 
     Raises:
-        Unscored: it was not run, as on a machine that is too busy; so nobody knows what is right.
+        Unscored: it could not be run, for example on an overloaded machine, so nobody knows the right results.
     """
     return _reference_results(item.reference, item.name, json.dumps(item.calls), kind)
 
@@ -103,6 +103,6 @@ def reference_results(item: Item, kind: str = "monty") -> list[Any]:
 @lru_cache(1 << 12)
 def _reference_results(code: str, name: str, calls: str, kind: str) -> list[Any]:
     results, error = results_of(code, name, json.loads(calls), TimeLeft(REFERENCE_SECONDS), kind)
-    if any(result is FAILED for result in results):  # raised, since what is returned is remembered
+    if any(result is FAILED for result in results):  # raised, not returned, since return values are cached
         raise Unscored(f"the reference of {name} was not run: {error or 'it gave no value on a call'}")
     return results

@@ -1,6 +1,6 @@
-"""Exercises from a data set of your own: a description, a right program and tests, as in MBPP and HumanEval.
+"""Exercises from your own data set: a description, a right program and tests, as in MBPP and HumanEval.
 
-Tests are read as calls and results, and never run as they stand: lines `assert f(1, [2]) == 3` with literal values.
+Tests are parsed into calls and results, never run directly: lines `assert f(1, [2]) == 3` with literal values.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ LAYOUTS: dict[str, dict[str, str]] = {
     "mbpp": {"prompt": "text", "code": "code", "tests": "test_list"},
     "humaneval": {"prompt": "prompt", "code": "canonical_solution", "tests": "test", "name": "entry_point"},
 }
-"""What known data sets call the fields."""
+"""Field names of known data sets."""
 CANDIDATE = "candidate"
-"""What HumanEval's tests call the function."""
+"""The name of the function in HumanEval's tests."""
 MAX_TESTS = 20
 
 
@@ -41,7 +41,7 @@ def open_items(
     """The exercises of a source; arguments as for `CodeGen`.
 
     Raises:
-        FileNotFoundError, ValueError, ImportError, RuntimeError: as `legos_envs.tasks.rows.open_rows` does.
+        FileNotFoundError, ValueError, ImportError, RuntimeError: as in `legos_envs.tasks.rows.open_rows`.
     """
     if isinstance(fields, str):
         fields = LAYOUTS[arguments.one_of("fields", fields, tuple(LAYOUTS))]
@@ -60,9 +60,9 @@ def open_items(
 
 
 def read_item(row: Mapping[str, Any], kind: str = "monty") -> Item:
-    """The exercise of a row with `prompt`, `code`, `tests` and, if it likes, `name`.
+    """The exercise of a row with `prompt`, `code`, `tests` and optionally `name`.
 
-    The right program is run on its tests, to know that it is right here too. There are no wrong programs in it.
+    The right program is run on its tests, to make sure that it is right here too. The exercise has no wrong programs.
 
     Raises:
         ValueError: no test can be read, the function is not in the program, or the program fails a test.
@@ -96,7 +96,7 @@ def read_item(row: Mapping[str, Any], kind: str = "monty") -> Item:
 
 
 def _assertions(tests: Any) -> list[str]:
-    """Each assertion of a program or of a list of such, one a line."""
+    """Each assertion of a program or of a list of programs, one per line."""
     text = tests if isinstance(tests, str) else "\n".join(map(str, tests)) if isinstance(tests, list | tuple) else ""
     try:
         nodes = list(ast.walk(ast.parse(text.replace("\r\n", "\n"))))
@@ -109,7 +109,7 @@ def _assertions(tests: Any) -> list[str]:
 
 
 def _most_called(code: str, lines: list[str]) -> str:
-    """The function of a program that most assertions name."""
+    """The function of a program that is called by the most assertions."""
     names = [node.name for node in _body(code) if isinstance(node, ast.FunctionDef)]
     called = Counter({name: sum(_calls(line, name) for line in lines) for name in names})
     if not called.total():
@@ -118,12 +118,12 @@ def _most_called(code: str, lines: list[str]) -> str:
 
 
 def _calls(line: str, name: str) -> bool:
-    """Whether a line calls the function, and not only one whose name ends like its own."""
+    """Whether a line calls the function, as opposed to one whose name merely ends in the same way."""
     return re.search(rf"(?<!\w){re.escape(name)}\(", line) is not None
 
 
 def _body(code: str) -> list[ast.stmt]:
-    """The statements of a program; none where it is no Python."""
+    """The statements of a program; none if it is not valid Python."""
     try:
         return ast.parse(code).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""Tests of a function as lines of text, read and never run."""
+"""Tests of a function as lines of text, which are parsed but never run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ MAX_LINE = 500
 
 
 class UnitTest(NamedTuple):
-    """A test: what a call should give."""
+    """A test: a call and its expected result."""
 
     call: list[Any]
     result: Any
 
 
 def read_tests(text: str, name: str, most: int) -> list[UnitTest | None]:
-    """The tests in a text: one for each of the first `most` lines that begin with `assert`, None for an unreadable one.
+    """The tests in a text: one for each of the first `most` lines that begin with `assert`, None for an invalid one.
 
     Nothing of it is run: arguments and results are literals.
     """
@@ -52,5 +52,5 @@ def read_test(line: str, name: str) -> UnitTest | None:
 
 
 def _plain(value: Any) -> Any:
-    """As it comes back from the sandbox."""
+    """A value as it returns from the sandbox."""
     return json.loads(json.dumps(sandbox.plain(value)))

@@ -1,7 +1,7 @@
-"""A contest: several answer the same prompt without seeing each other, and judges decide between every two answers.
+"""A contest: several players answer the same prompt without seeing each other, and judges compare every two answers.
 
-It has no id of its own: it is what `HeadToHead-v0` and `EloArena-v0` play when they are given no other match. Seats
-are `answer_0`, `answer_1`, ... and one judge for each pair, `judge_0`, ..., so that all pairs are judged at once.
+It has no id: it is the default match of `HeadToHead-v0` and `EloArena-v0`. Seats are `answer_0`, `answer_1`, ... and
+one judge per pair, `judge_0`, ..., so that all pairs are judged at once.
 """
 
 from __future__ import annotations
@@ -39,21 +39,22 @@ ASKED = "\nAnswer in at most"
 
 
 class Contest(TextEnv):
-    """The same prompt answered by two or more; judges compare every pair in both orders.
+    """Two or more players answer the same prompt; judges compare every pair in both orders.
 
-    An answer gets the mean of its verdicts against the others: 1 for a win, 0 for a draw, -1 for a loss. One in eight
-    of the env's own prompts is written by hand, the others are made from templates.
+    An answer's reward is the mean of its verdicts against the others: 1 for a win, 0 for a draw, -1 for a loss. One in
+    eight of the built-in prompts is handwritten, the others come from templates.
 
     Args:
-        criteria: what judges go by, a text or several; None to leave it to them.
-        source: prompts (field `prompt`): a
-            path (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"` or a list; None for the env's own.
-        fields: what the source calls the task's fields, such as `{"prompt": "question"}`.
-        split: which items, also of a source: `"all"`, `"train"` or `"test"`; of a Hugging Face data set its own split.
-        config: of a Hugging Face data set.
+        criteria: criteria for the judges, one text or several; None leaves them to the judges.
+        source: prompts (field `prompt`): a path (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"` or a list; None for the
+            built-in ones.
+        fields: the source's names for the task's fields, such as `{"prompt": "question"}`.
+        split: items to use, also of a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, its own
+            split.
+        config: configuration of a Hugging Face data set.
         bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
-        num_answers: how many answer, 2 to 8.
-        max_answer_chars: how much of an answer judges read.
+        num_answers: number of answers, 2 to 8.
+        max_answer_chars: maximum length of an answer that judges read.
     """
 
     name = "Contest"
@@ -87,7 +88,7 @@ class Contest(TextEnv):
         super().__init__(**kwargs)
 
     def play(self, table: Table) -> Rules[Forfeit | None]:
-        """Returns the forfeit of those who gave no answer, when the others could be compared without them."""
+        """Returns the forfeit of the seats that gave no answer, if the others could be compared without them."""
         given = table.options.get("prompt")
         prompt = self._draw(table) if given is None else arguments.text("option prompt", given)
         replies = yield from table.gather([self._answer(table, author, prompt) for author in self.authors])
@@ -123,7 +124,7 @@ class Contest(TextEnv):
     ) -> Rules[int]:
         return (
             yield from judging.compare(
-                table.branch(judge),  # judges draw the nonces of their quotes side by side
+                table.branch(judge),  # judges draw the nonces of their quotes concurrently
                 judge,
                 self.task,
                 [answers[author] for author in pair],
@@ -158,7 +159,7 @@ def _subject(decision: Decision) -> str:
 
 
 def _longer(decision: Decision) -> str:
-    """A judge for whom more is better (A when level); answers at random."""
+    """A judge that prefers the longer answer (A on a tie); answers at random."""
     if not decision.legal_actions:
         return _random(decision)
     shown = judging.unquoted(decision.messages[0]["content"])

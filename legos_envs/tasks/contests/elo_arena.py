@@ -1,18 +1,18 @@
-"""Several entrants meet in pairs by a schedule that is drawn before play; all matches run side by side, and Elo or
-OpenSkill ratings are computed afterwards, in the order of the schedule. Who finishes first changes nothing.
+"""Several entrants meet in pairs on a schedule drawn before play. All matches run concurrently, and Elo or OpenSkill
+ratings are computed afterwards in schedule order, so it does not matter which match finishes first.
 
 | | |
 |---|---|
 | seats | `match_0/answer_0`, `match_0/answer_1`, `match_0/judge_0` (not trainable), ... `match_5/judge_0` |
-| horizon | 24 turns: 12 answers, 12 verdicts; with another match, those of all matches together |
+| horizon | 24 turns: 12 answers, 12 verdicts; with another match, the turns of all matches together |
 | sum of rewards | 0; with another match, as there |
 | sample action | `"[A]" if info["role"] == "judge" else f"{info['entrant']} says: it depends."` |
 
 ## What each seat is told
 
-What the match tells; here a prompt that both entrants of a match answer, and a judge that compares the answers in both
-orders. Nothing of other matches, and not who the opponent is. `info["entrant"]` says who sits on a seat, `entrant_0`
-to `entrant_3`: the same entrant sits on several seats, and a policy can be chosen by it.
+What the match tells them. By default both entrants of a match get the same prompt, and a judge compares their answers
+in both orders. Nothing about other matches, nor who the opponent is. `info["entrant"]` names the occupant of a seat,
+`entrant_0` to `entrant_3`; an entrant occupies several seats, and policies can be assigned by entrant.
 
 ## Actions
 
@@ -20,32 +20,31 @@ Answers: any text. Judges: `[A]` or `[B]`. With another match, as there.
 
 ## Rewards
 
-What each match pays; the contest pays +1, 0 or -1, zero-sum. Ratings are facts, not rewards. Range: -1 to 1.
+The rewards of each match; the contest pays +1, 0 or -1, zero-sum. Ratings are information, not rewards. Range: -1 to 1.
 
-A forfeit counts as a loss of that match. A match whose judge is not understood is void: it pays nothing, is not
-rated, and its seats end with `info["trainable"]` False, so that nothing is learned from it; when all are void, the
-episode ends as `"unscored"`.
+A forfeit counts as a loss of that match. A match whose judge gives no valid verdict is void: it pays nothing, is not
+rated, and its seats end with `info["trainable"]` False, so that nothing is learned from it. If all matches are void,
+the episode ends as `"unscored"`.
 
 ## End
 
-After the last match. Infos: `ratings` by entrant, `records` (of every match, in the order of the schedule: entrants,
-returns, scores, how it ended), `leader` (the highest rating, None when level) and `outcome` (the leader or
-`"shared"`); `rating` on each seat is that of its entrant. With OpenSkill a rating is `[mu, sigma]` and the leader has
-the highest `mu`.
+After the last match. Infos: `ratings` by entrant, `records` (of every match, in schedule order: entrants, returns,
+scores, ending), `leader` (the highest rating, None on a tie) and `outcome` (the leader or `"shared"`); each seat has
+its entrant's `rating`. With OpenSkill a rating is `[mu, sigma]` and the leader has the highest `mu`.
 
 ## Arguments
 
-A random schedule pairs shuffled entrants, again and again, so that nobody plays two matches more than another. Who of
-a pair sits first is drawn as well. A match of more seats takes as many entrants at a time; for Elo it counts as a game
-of each of them against each other one, with `k` divided by the number of opponents.
+A random schedule repeatedly shuffles and pairs the entrants, so that nobody plays two matches more than another. The
+order within a pair is random as well. A match with more seats takes that many entrants at a time; for Elo it counts as
+one game between every two of them, with `k` divided by the number of opponents.
 
-The reset options of the match hold in every match; so do `memory`, `action_format`, `preset`, `invalid_retries`,
+The reset options of the match apply to every match, as do `memory`, `action_format`, `preset`, `invalid_retries`,
 `invalid_reward` and `invalid_opponent_reward`.
 
 ## Scripted players
 
-Answers: `long`, `short` and `on_topic`. Judges: `longer` (A when level), `first` (always A) and `on_topic`, the one to
-train with where no model judges, as in `HeadToHead-v0`. With another match its own.
+Answers: `long`, `short` and `on_topic`. Judges: `longer` (A on a tie), `first` (always A) and `on_topic`, the one to
+train with if no model judges, as in `HeadToHead-v0`. Another match brings its own players.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -84,24 +83,24 @@ RATINGS = ("elo", "openskill")
 
 
 class EloArena(MatchEnv):
-    """Matches of a schedule, and ratings.
+    """Scheduled matches with ratings.
 
     Args:
-        num_entrants: how many meet, 2 to 16.
+        num_entrants: number of entrants, 2 to 16.
         match: an env with two or more trainable seats (an id, a class or an env); None for the contest.
         match_kwargs: its constructor arguments.
-        schedule: `"random"`; or `"round_robin"`: every group of as many as a match has seats meets once, and seats
-            come evenly.
-        matches: how many matches to draw, up to 128; None for as many as a round robin has.
-        ratings: `"elo"`; or `"openskill"`: Plackett-Luce of the package `openskill`.
-        k: the most that a match moves an Elo rating, 0 to 1000.
-        source: what matches are about, for a match that has `source`: prompts of the contest, motions of debates. What
-            goes with it (`fields`, `config`, `bad_rows`) goes into `match_kwargs`.
-        split: which items: `"all"`, `"train"` or `"test"`; for a match that has `split`.
+        schedule: `"random"`; or `"round_robin"`: every group of entrants that fills a match meets once, and everybody
+            gets each seat about equally often.
+        matches: number of matches to draw, up to 128; None for as many as in a round robin.
+        ratings: `"elo"`; or `"openskill"`: the Plackett-Luce model of the package `openskill`.
+        k: maximum change of an Elo rating per match, 0 to 1000.
+        source: items for a match that has `source`: prompts of the contest, motions of debates. Related arguments
+            (`fields`, `config`, `bad_rows`) belong in `match_kwargs`.
+        split: items to use, `"all"`, `"train"` or `"test"`; for a match that has `split`.
 
     Raises:
-        ValueError: an argument is out of its range, or entrants and seats of the match do not fit.
-        ImportError: OpenSkill is asked for and not installed.
+        ValueError: an argument is out of range, or the number of entrants does not fit the seats of the match.
+        ImportError: OpenSkill is requested but not installed.
     """
 
     name = "EloArena-v0"
@@ -122,21 +121,21 @@ class EloArena(MatchEnv):
         self.entrants = entrant_names(num_entrants)
         self.schedule = arguments.one_of("schedule", schedule, SCHEDULES)
         if matches is not None and schedule == "round_robin":
-            raise ValueError(f"matches is for schedule 'random'; a round robin has its own number; got {matches!r}")
+            raise ValueError(f"matches is for schedule 'random'; a round robin sets the number; got {matches!r}")
         if matches is not None:
             arguments.whole("matches", matches, 1, MOST_MATCHES)
         self.ratings = arguments.one_of("ratings", ratings, RATINGS)
         self.k = arguments.real("k", k, 0.0, 1000.0)
         if ratings == "openskill":
-            openskill_ratings([])  # is it there? better asked now than after the matches
+            openskill_ratings([])  # fails now if it is missing, not after the matches
 
         def seated(seats: int) -> Seating:
             every = round_robin(self.entrants, seats) if matches is None or schedule == "round_robin" else ()
             if seats > num_entrants:
-                raise ValueError(f"num_entrants must be at least as many as a match has seats; got {num_entrants}")
+                raise ValueError(f"num_entrants must be at least the number of seats of a match; got {num_entrants}")
             return every if schedule == "round_robin" else [(None,) * seats] * (matches or len(every))
 
-        options = {"start": "ratings to begin with, by entrant: a number, or [mu, sigma]"}
+        options = {"start": "initial ratings, by entrant: a number, or [mu, sigma]"}
         super().__init__(match, match_kwargs, seated, options, source=source, split=split, **kwargs)
 
     def play(self, table: Table) -> Rules[dict[str, Any]]:
@@ -161,7 +160,7 @@ class EloArena(MatchEnv):
         return ratings
 
     def _draw(self, table: Table) -> list[tuple[str, ...]]:
-        """A random schedule: shuffled entrants, seated as they stand, shuffled anew when too few are left."""
+        """A random schedule: entrants are shuffled, seated in that order, and reshuffled when too few are left."""
         groups: list[tuple[str, ...]] = []
         queue: list[str] = []
         while len(groups) < len(self.matches):
@@ -174,7 +173,7 @@ class EloArena(MatchEnv):
         return groups
 
     def _rate(self, results: Sequence[MatchResult], start: Mapping[str, Any]) -> dict[str, Any]:
-        """Ratings after the results that count, in the order of the schedule, as JSON values."""
+        """Ratings after the rated results, in schedule order, as JSON values."""
         rated = [result for result in results if result.rated]
         if self.ratings == "elo":
             elo = Elo(self.k / (len(self.sides) - 1), ratings=start)
@@ -199,6 +198,6 @@ class EloArena(MatchEnv):
 
 
 def _games(result: MatchResult) -> list[tuple[str, str, float]]:
-    """A match as games of two: every seat against every other, the higher score wins."""
+    """A match as two-player games: every seat against every other, the higher score wins."""
     seats = list(zip(result.entrants, result.scores))
     return [(a, b, 0.5 if one == other else float(one > other)) for (a, one), (b, other) in combinations(seats, 2)]

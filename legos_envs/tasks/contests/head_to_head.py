@@ -1,22 +1,22 @@
-"""Two entrants meet: they answer the same prompt and a judge decides, or they play any other env of two seats, twice,
-with seats swapped and the same deal; in an env of three seats three entrants meet, three times. Three and more entrants
-can answer one prompt, too; then every two answers are compared.
+"""Two entrants meet: they answer the same prompt and a judge decides, or they play any other two-seat env twice, with
+the same deal and swapped seats; in a three-seat env, three entrants meet three times. Three or more entrants can also
+answer one prompt; then every two answers are compared.
 
 | | |
 |---|---|
 | seats | `match_0/answer_0`, `match_0/answer_1` (role `answer`), `match_0/judge_0` (role `judge`, not trainable) |
-| horizon | 4 turns: two answers at once, two verdicts; with another match, those of all games together |
+| horizon | 4 turns: two answers at once, two verdicts; with another match, the turns of all games together |
 | sum of rewards | 0; with another match, as there |
 | sample action | `"[A]" if info["role"] == "judge" else "It is blue light that air scatters most."` |
 
 ## What each seat is told
 
 Answers: the prompt. The judge: the prompt and two answers, A and B, as quoted text; it is asked twice, the second time
-anew and with the answers swapped. With `num_entrants` above 2 there is a judge for each pair, and all are asked at
-once.
+in a new conversation with the answers swapped. With `num_entrants` above 2 there is a judge for each pair, and all are
+asked at once.
 
-With another `match`, what that env tells. The seats of game `k` are `match_k/...`; all games are played side by side,
-and no seat sees anything of another game. `info["entrant"]` says who sits where: `entrant_0` or `entrant_1`.
+With another `match`, what that env tells them. The seats of game `k` are `match_k/...`; all games run concurrently, and
+no seat sees anything of another game. `info["entrant"]` names the occupant of a seat: `entrant_0` or `entrant_1`.
 
 ## Actions
 
@@ -24,33 +24,34 @@ Answers: any text; judges read at most 2000 characters of it. The judge: `[A]` o
 
 ## Rewards
 
-A contest pays 1 to the answer that the judge prefers in both orders and -1 to the other; 0 when the verdicts differ.
-With more entrants each gets the mean over its pairs. Another match pays what it pays. Range: -1 to 1 for the contest.
+A contest pays 1 to the answer that the judge prefers in both orders and -1 to the other, or 0 if the verdicts differ.
+With more entrants, each gets the mean over its pairs. Another match pays its own rewards. Range: -1 to 1 for the
+contest.
 
-A forfeit counts as a loss of that game alone, and is settled there. A game whose judge is not understood is void:
-it pays nothing, and its seats end with `info["trainable"]` False, so that nothing is learned from it; when all are, the
-episode ends as `"unscored"`.
+A forfeit counts as a loss of that game alone, and is settled within it. A game whose judge gives no valid verdict is
+void: it pays nothing, and its seats end with `info["trainable"]` False, so that nothing is learned from it. If all
+games are void, the episode ends as `"unscored"`.
 
 ## End
 
-After the last game. Infos: `records` (of every game: who sat where, returns, scores, how it ended), `points` by
-entrant (1 for a won game, 0.5 for a draw; with more entrants, the share of the others that it has beaten), `winner`
-(None when level) and `outcome` (the winner or `"draw"`). Each seat has `score` and `ending` of its game.
+After the last game. Infos: `records` (of every game: seating, returns, scores, ending), `points` by entrant (1 for a
+win, 0.5 for a draw; with more entrants, the share of the others that it has beaten), `winner` (None on a tie) and
+`outcome` (the winner or `"draw"`). Each seat has the `score` and `ending` of its game.
 
 ## Arguments
 
-One prompt in eight is written by hand, the others are made from templates; a fifth of all, chosen by a hash of their
-text, is the split `"test"`. Games of the contest are not swapped, since its seats are alike and judges hear both
-orders: each has a prompt of its own. With `source=` they are about your prompts, with
-`match_kwargs={"criteria": "..."}` judges are told what counts. The reset options of the match hold in every game; so
-do `memory`, `action_format`, `preset`, `invalid_retries`, `invalid_reward` and `invalid_opponent_reward`.
+One prompt in eight is handwritten, the others come from templates; a fifth of all, chosen by a hash of their text, is
+the split `"test"`. Games of the contest are not swapped, since its seats are interchangeable and judges see both
+orders: each game has its own prompt. `source=` sets your own prompts, and `match_kwargs={"criteria": "..."}` tells
+judges what counts. The reset options of the match apply to every game, as do `memory`, `action_format`, `preset`,
+`invalid_retries`, `invalid_reward` and `invalid_opponent_reward`.
 
 ## Scripted players
 
-Answers: `long` and `short`, whose judge is `longer` (A when level); `on_topic` names the keywords of the prompt and
-`random` at most two of them. Other judges are `first` (always A) and `on_topic`, the one to train with where no model
-judges: it prefers the answer that names more keywords of the prompt, as in `Debate-v0`, and a bare list of them pleases
-it. Another match brings its own. The row of `optimal` is the value of Kuhn poker for each seat.
+Answers: `long` and `short`, whose judge is `longer` (A on a tie); `on_topic` names the keywords of the prompt, and
+`random` at most two of them. Other judges are `first` (always A) and `on_topic`, the one to train with if no model
+judges: it prefers the answer that names more keywords of the prompt, as in `Debate-v0`, and is satisfied by a bare list
+of them. Another match brings its own players. The row of `optimal` is the value of Kuhn poker for each seat.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -85,16 +86,16 @@ class HeadToHead(MatchEnv):
     Args:
         match: an env with `num_entrants` trainable seats (an id, a class or an env); None for the contest.
         match_kwargs: its constructor arguments, such as `{"criteria": "It is brief."}`.
-        games: how many games, at most 64; None for 1 contest, or for a game of another match from each seat.
-        swap: as many games in a row as there are entrants have one deal, and each entrant takes every seat once: games
-            1, 3, ... of two have the deal of the game before with seats swapped; not for the contest.
-        num_entrants: how many meet, 2 to 8.
-        source: what matches are about, for a match that has `source`: prompts of the contest, motions of debates. What
-            goes with it (`fields`, `config`, `bad_rows`) goes into `match_kwargs`.
-        split: which of the items of the match: `"all"`, `"train"` or `"test"`; for a match that has `split`.
+        games: number of games, at most 64; None for one contest or, with another match, one game from each seat.
+        swap: whether each deal is replayed until every entrant has taken every seat once: with two entrants, games 1,
+            3, ... repeat the deal of the previous game with swapped seats. Has no effect on the contest.
+        num_entrants: number of entrants, 2 to 8.
+        source: items for a match that has `source`: prompts of the contest, motions of debates. Related arguments
+            (`fields`, `config`, `bad_rows`) belong in `match_kwargs`.
+        split: items to use, `"all"`, `"train"` or `"test"`; for a match that has `split`.
 
     Raises:
-        ValueError: an argument is out of its range, or the match has another number of trainable seats.
+        ValueError: an argument is out of range, or the match has a different number of trainable seats.
     """
 
     name = "HeadToHead-v0"
@@ -113,7 +114,7 @@ class HeadToHead(MatchEnv):
         self.entrants = entrant_names(num_entrants, most=MOST)
         if match is None:
             if (match_kwargs or {}).get("num_answers", num_entrants) != num_entrants:
-                raise ValueError("num_answers is num_entrants here: give num_entrants, which is 2 by default")
+                raise ValueError("num_answers is set by num_entrants here: give num_entrants, which is 2 by default")
             match_kwargs = {**(match_kwargs or {}), "num_answers": num_entrants}
         games = arguments.whole("games", (1 if match is None else num_entrants) if games is None else games, 1, 64)
         self.swap = arguments.one_of("swap", swap, (True, False)) and match is not None

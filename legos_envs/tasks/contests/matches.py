@@ -1,8 +1,8 @@
-"""What head-to-head, Elo arena and tournament share: another env with two trainable seats or more, played as one match
-of many.
+"""Shared by head-to-head, Elo arena and tournament: playing another env with at least two trainable seats as one of
+many matches.
 
-A match is a function call in the rules, `yield from env.play(table.sub("match_3", options))`, and everything that goes
-wrong in it stays in it: a forfeit is settled at its table and counts as a loss, a match whose judge failed is void.
+A match is a function call in the rules, `yield from env.play(table.sub("match_3", options))`, and its failures stay
+contained: a forfeit is settled at its table and counts as a loss, and a match whose judge failed is void.
 """
 
 from __future__ import annotations
@@ -23,61 +23,61 @@ from legos_envs.tasks.contests.contest import Contest
 from legos_envs.text_env import TextEnv
 
 Match = str | TextEnv | Callable[..., Any] | None
-"""How a user names the env of a match: an id, a class or factory, or an env; None for the built-in contest."""
+"""How a user specifies the env of a match: an id, a class or factory, or an env; None for the built-in contest."""
 Seating = Sequence[Sequence[str | None]]
-"""Match by match, who sits on each trainable seat."""
+"""The occupant of each trainable seat, match by match."""
 SHARED = ("memory", "action_format", "invalid_retries", "invalid_reward", "invalid_opponent_reward")
-"""Arguments in which a match and the env around it must agree: rules read those of the env that their table is in."""
+"""Arguments on which a match and its enclosing env must agree: rules read them from the env that owns the table."""
 
 
 class MatchResult(NamedTuple):
-    """What came of a match. `ending` is `"played"`, `"forfeit"` or `"unscored"` (void: nobody scores)."""
+    """The result of a match. `ending` is `"played"`, `"forfeit"` or `"unscored"` (void: nobody scores)."""
 
     match: str
     entrants: tuple[str, ...]
-    """Who sat on each of the trainable seats, in the order of the seats."""
+    """The occupants of the trainable seats, in seat order."""
     returns: tuple[float, ...]
     scores: tuple[float, ...]
-    """The share of opponents that each has beaten, a draw counting half; all 0 in a void match."""
+    """The share of opponents that each has beaten, counting a draw as half; all 0 in a void match."""
     ending: str
     forfeited: tuple[str, ...] = ()
 
     @property
     def void(self) -> bool:
-        """Whether there is nothing to count."""
+        """Whether the match does not count."""
         return self.ending == "unscored"
 
     @property
     def rated(self) -> bool:
-        """Whether ratings take it into account: not when it is void or nobody was there to win it."""
+        """Whether ratings take it into account: not if it is void or everybody forfeited."""
         return not self.void and sum(self.scores) > 0
 
     def record(self) -> dict[str, Any]:
-        """The same as JSON values, for infos."""
+        """The result as JSON values, for infos."""
         facts = self._asdict() | {"forfeited": list(self.forfeited)}
         return {key: list(value) if isinstance(value, tuple) else value for key, value in facts.items()}
 
 
 class MatchEnv(TextEnv):
-    """Base class of envs whose rules are matches of another env.
+    """Base class of envs that play matches of another env.
 
-    Seats are those of the match, `match_0/pro_0`, `match_0/con_0`, ...; `match_options`, `hidden_information`, scripted
-    players and defaults of `memory`, `action_format` and the treatment of invalid moves are those of the match, too.
+    Seats are those of the match: `match_0/pro_0`, `match_0/con_0`, ... The match also determines `match_options`,
+    `hidden_information`, the scripted players and the defaults of `memory`, `action_format` and the handling of invalid
+    moves.
 
     Args:
         match: a registered id, a `TextEnv` class, factory or instance; None for the contest.
         match_kwargs: its constructor arguments.
-        entrants: who sits on its trainable seats, match by match; None where the rules decide that in play. Or a
-            function that gives this for the number of seats.
+        entrants: occupants of its trainable seats, match by match; None where the rules decide during play. Or a
+            function that returns this for the number of seats.
         own_options: reset options of the env itself.
         source: the match's `source`, for a match that has one.
         split: the match's `split`.
         **kwargs: arguments of `TextEnv`; those in `SHARED` go to the match as well.
 
     Raises:
-        TypeError: the match is nothing that can be played so.
-        ValueError: the entrants cannot be seated on its trainable seats, or it has an option with a name of
-            `own_options`.
+        TypeError: the match is not of a kind that can be played here.
+        ValueError: the entrants do not fit its trainable seats, or one of its options has a name in `own_options`.
     """
 
     def __init__(
@@ -95,14 +95,14 @@ class MatchEnv(TextEnv):
         env = make_match(match, {**(match_kwargs or {}), **given})
         self.sides = [seat for seat, facts in env.seats.items() if facts.trainable]
         if len(self.sides) < 2:
-            raise ValueError(f"a match needs two trainable seats or more; {env.name} has {self.sides}")
+            raise ValueError(f"a match needs at least two trainable seats; {env.name} has {self.sides}")
         try:
             seated = entrants(len(self.sides)) if callable(entrants) else entrants
             if len(self.sides) != len(seated[0]):
                 raise ValueError(f"a match needs exactly {len(seated[0])} trainable seats")
         except ValueError as error:
             raise ValueError(f"{error}; {env.name} has {len(self.sides)}: {self.sides}") from None
-        # Each match has an env of its own: rules may keep on `self` what a seat hides.
+        # Each match gets its own env, since rules may keep a seat's secrets on `self`.
         self.matches = {f"match_{k}": env if k == 0 else _again(env) for k in range(len(seated))}
         self.seats = {
             f"{name}/{seat}": Seat(facts.role, facts.trainable, dict(zip(self.sides, who)).get(seat, facts.entrant))
@@ -111,11 +111,9 @@ class MatchEnv(TextEnv):
         }
         own = dict(own_options or {})
         if taken := own.keys() & env.reset_options.keys():
-            raise ValueError(
-                f"{env.name} has reset options of the names {sorted(taken)}, which {self.name} uses itself"
-            )
+            raise ValueError(f"{env.name} has reset options named {sorted(taken)}, which {self.name} uses itself")
         self.match_options = tuple(env.reset_options)
-        self.zero_sum = env.zero_sum  # type: ignore[misc]  # class constants elsewhere, the match's affair here
+        self.zero_sum = env.zero_sum  # type: ignore[misc]  # elsewhere class constants
         self.hidden_information = env.hidden_information  # type: ignore[misc]
         self.reset_options = {**env.reset_options, **own}  # type: ignore[misc]
         self.scripted_players = players_of(env)  # type: ignore[misc]
@@ -126,7 +124,7 @@ class MatchEnv(TextEnv):
         super().__init__(**{**kwargs, **{key: getattr(env, key) for key in SHARED}})
 
     def _private_texts(self, agent: str) -> list[str]:
-        """What the env of the agent's match says; nothing while that match has not begun."""
+        """The private texts in the agent's match; none before that match has begun."""
         name, _, seat = agent.partition("/")
         if name not in self._begun:
             return []
@@ -136,8 +134,8 @@ class MatchEnv(TextEnv):
 
     @staticmethod
     def strangers(agent: str, other: str) -> bool:
-        """Whether two agents sit at different matches, where chance, or a deal that is used twice, may give them the
-        same: `check_env` does not take that for a leak.
+        """Whether two agents play in different matches, where chance or a repeated deal may give them the same private
+        texts: `check_env` does not consider that a leak.
         """
         return agent.partition("/")[0] != other.partition("/")[0]
 
@@ -146,13 +144,13 @@ class MatchEnv(TextEnv):
         super()._begin(seed, options)
 
     def run(self, table: Table, name: str, entrants: Sequence[str], key: str | None = None) -> Rules[MatchResult]:
-        """Plays one match to its end, whatever happens in it.
+        """Plays one match to its end, even if it fails.
 
         Args:
-            table: the table of the whole.
-            name: which match, such as `"match_3"`.
-            entrants: who sits on each trainable seat.
-            key: matches of one key are dealt the same.
+            table: the table of the whole episode.
+            name: name of the match, such as `"match_3"`.
+            entrants: occupants of the trainable seats.
+            key: matches with the same key get the same deal.
         """
         options = {option: table.options[option] for option in self.match_options if option in table.options}
         here = table.sub(name, options, key=key)
@@ -163,14 +161,14 @@ class MatchEnv(TextEnv):
         offenders: tuple[str, ...] = ()
         try:
             settled = yield from self.matches[name].play(here)
-            if isinstance(settled, Forfeit):  # rules that went on without somebody
+            if isinstance(settled, Forfeit):  # the rules went on without somebody
                 ending, offenders = "forfeit", self._blame(here, settled)
         except Forfeit as forfeit:
             here.settle(forfeit)
             ending, offenders = "forfeit", self._blame(here, forfeit)
         except Unscored as failed:
             ending = "unscored"
-            here.note(reason=str(failed), trainable=False)  # a zero that nobody has earned is not a draw to learn from
+            here.note(reason=str(failed), trainable=False)  # an unearned zero is not a draw to learn from
             for seat, paid in here.returns.items():
                 if paid:
                     here.reward(seat, -paid)
@@ -184,7 +182,7 @@ class MatchEnv(TextEnv):
         return MatchResult(name, tuple(entrants), returns, scores, ending, forfeited)
 
     def _blame(self, here: Table, forfeit: Forfeit) -> tuple[str, ...]:
-        """Tells offenders why; returns their seats."""
+        """Notes the reason on the offenders' seats, and returns these seats."""
         for agent, reason in forfeit.reasons.items():
             here.note(agent.removeprefix(here.path), reason=reason)
         return tuple(agent.removeprefix(here.path) for agent in forfeit.agents)
@@ -193,7 +191,7 @@ class MatchEnv(TextEnv):
         """The results that are not void.
 
         Raises:
-            Unscored: all are; then the episode has no score either.
+            Unscored: all are void; then the episode has no score either.
         """
         left = [result for result in results if not result.void]
         if not left:
@@ -202,18 +200,19 @@ class MatchEnv(TextEnv):
 
 
 MOST_MATCHES = 128
-"""Most matches of one episode."""
+"""Maximum number of matches in an episode."""
 
 
 def round_robin(entrants: Sequence[str], seats: int = 2) -> list[tuple[str, ...]]:
-    """Every group of as many entrants as a match has seats meets once. Of two, who sits first alternates: each entrant
-    does so in half of its matches, or half a match off; larger groups are moved on so that seats come evenly.
+    """Every group of entrants that fills a match meets once. Pairs alternate in who sits first: each entrant does in
+    half of its matches, give or take half a match; larger groups are rotated so that everybody gets each seat equally
+    often.
 
     Raises:
         ValueError: there are fewer entrants than seats, or more matches than `MOST_MATCHES`.
     """
     if seats > len(entrants):
-        raise ValueError(f"num_entrants must be at least as many as a match has seats; got {len(entrants)}")
+        raise ValueError(f"num_entrants must be at least the number of seats of a match; got {len(entrants)}")
     if (count := comb(len(entrants), seats)) > MOST_MATCHES:
         raise ValueError(f"a round robin of {len(entrants)} entrants has {count} matches, more than {MOST_MATCHES}")
     if seats == 2:
@@ -240,12 +239,12 @@ def make_match(match: Match, kwargs: Mapping[str, Any]) -> TextEnv:
     """The env of a match, with constructor arguments.
 
     Raises:
-        TypeError: it is not an id, class, factory or env, or makes something else than a `TextEnv`.
+        TypeError: it is not an id, class, factory or env, or creates something other than a `TextEnv`.
         UnknownEnv: nothing is registered under the id.
     """
     if isinstance(match, str):
         env = registry.make(match, **kwargs).unwrapped
-    elif isinstance(getattr(match, "unwrapped", None), TextEnv):  # an env, as `make` gives it or bare
+    elif isinstance(getattr(match, "unwrapped", None), TextEnv):  # an env, wrapped by `make` or bare
         env = _again(match.unwrapped, **kwargs)  # type: ignore[union-attr]
     elif match is None or callable(match):
         made = (match or Contest)(**kwargs)
@@ -254,21 +253,21 @@ def make_match(match: Match, kwargs: Mapping[str, Any]) -> TextEnv:
         env = match
     if not isinstance(env, TextEnv):
         raise TypeError(
-            f"match must be the id of an environment, a TextEnv class, a function that makes one, a TextEnv or None; "
-            f"got {match!r}" + ("" if env is match else f", which makes a {type(env).__name__}")
+            "match must be the id of an environment, a TextEnv class, a function that creates one, a TextEnv or None; "
+            f"got {match!r}" + ("" if env is match else f", which creates a {type(env).__name__}")
         )
     return env
 
 
 def _again(env: TextEnv, **changes: Any) -> TextEnv:
-    """A new env made with the same arguments, but for some."""
+    """A new env with the same arguments, except for the changes."""
     args, kwargs = env._made_with
     names = list(inspect.signature(type(env).__init__).parameters)[1:]
     return type(env)(**{**dict(zip(names, args)), **kwargs, **changes})
 
 
 def _scores(returns: Sequence[float], out: Sequence[bool]) -> tuple[float, ...]:
-    """The share of the others that each has beaten, draws half; who forfeited has beaten nobody."""
+    """The share of the others that each has beaten, draws counting half; seats that forfeited have beaten nobody."""
 
     def against(i: int, j: int) -> float:
         if out[i] or out[j]:
@@ -280,7 +279,7 @@ def _scores(returns: Sequence[float], out: Sequence[bool]) -> tuple[float, ...]:
 
 
 def players_of(env: TextEnv) -> dict[str, Callable[[Decision], str]]:
-    """The scripted players of an env, with those that a game brings as tables, which are made when first asked."""
+    """The scripted players of an env, including those that a game defines as tables, which are built on first use."""
     players = dict(env.scripted_players)
     if isinstance(env, GameEnv):
         for key in ("optimal", *(f"scripted:{name}" for name in getattr(env.game, "scripted", {}))):

@@ -1,19 +1,19 @@
 """A tournament: every match is an episode of another env, played as a function inside this one. By default four
-entrants meet in a round robin of six debates, all at once; the other format is a bracket, where winners go on to the
+entrants meet in a round robin of six concurrent debates; the other format is a bracket, where winners advance to the
 next round.
 
 | | |
 |---|---|
 | seats | `match_0/pro_0`, `match_0/con_0`, `match_0/judge_0` (not trainable), ... `match_5/judge_0` |
-| horizon | 36 turns, of which 12 are ready at once; with another match, those of all matches together |
+| horizon | 36 turns, of which 12 are ready at once; with another match, the turns of all matches together |
 | sum of rewards | 0; with another match, as there |
 | sample action | `"[A]" if info["role"] == "judge" else f"{info['entrant']} says: it is so."` |
 
 ## What each seat is told
 
-What the match tells, and nothing of other matches or of the standings. `info["entrant"]` says who sits on a seat,
-`entrant_0` to `entrant_3`; in a bracket it is there once the match has begun. The same entrant sits on several seats,
-and a policy can be chosen by it.
+What the match tells them, and nothing about other matches or the standings. `info["entrant"]` names the occupant of a
+seat, `entrant_0` to `entrant_3`; in a bracket, only once the match has begun. An entrant occupies several seats, and
+policies can be assigned by entrant.
 
 ## Actions
 
@@ -21,42 +21,41 @@ Those of the match; in a debate any text, and `[A]` or `[B]` for the judge.
 
 ## Rewards
 
-What each match pays; a debate pays +1, 0 or -1, zero-sum. With `prize`, placement pays as well: `prize` to the first,
-`-prize` to the last, evenly spaced between; entrants that share places share what these pay. An entrant's prize is
-split evenly over its seats, those of void matches (below) left out unless all of them are, and all prizes add up to 0.
-Range: -1 - prize to 1 + prize.
+The rewards of each match; a debate pays +1, 0 or -1, zero-sum. With `prize`, placement pays as well: `prize` to the
+first, `-prize` to the last, evenly spaced in between; tied entrants share the prizes of their places. An entrant's
+prize is split evenly over its seats, excluding those of void matches (below) unless all of them are void, and all
+prizes add up to 0. Range: -1 - prize to 1 + prize.
 
-A forfeit counts as a loss of that match alone and is settled there. A match whose judge is not understood is void:
-it pays nothing, and its seats end with `info["trainable"]` False, so that nothing is learned from it; when all are, the
-episode ends as `"unscored"`.
+A forfeit counts as a loss of that match alone and is settled within it. A match whose judge gives no valid verdict is
+void: it pays nothing, and its seats end with `info["trainable"]` False, so that nothing is learned from it. If all
+matches are void, the episode ends as `"unscored"`.
 
 ## End
 
 After the last match. Infos: `standings` (a list, best first: entrant, rank from 1, points, wins, draws, losses),
-`champion` (None when the first place is shared), `outcome` (the champion or `"shared"`) and `records` (of every match:
-entrants, returns, scores, how it ended). Each seat has `score` and `ending` of its match, and the `rank` of its
-entrant.
+`champion` (None if first place is shared), `outcome` (the champion or `"shared"`) and `records` (of every match:
+entrants, returns, scores, ending). Each seat has the `score` and `ending` of its match, and the `rank` of its entrant.
 
-A win is 1 point, a draw half; in a match of more seats points are the share of the others that were beaten, and what is
-neither 1 nor 0 counts among `draws`. Round robin: by points; entrants of equal points share a rank. Bracket: by the
-round that was reached; those who went out in the same round share a rank. A drawn or void match of a bracket is won by
-the better seed.
+A win is worth 1 point, a draw half a point; in a match with more seats, points are the share of the others that were
+beaten, and anything between 0 and 1 counts among `draws`. Round robin: ranked by points; entrants with equal points
+share a rank. Bracket: ranked by the round reached; entrants eliminated in the same round share a rank. The better seed
+wins a drawn or void match of a bracket.
 
 ## Arguments
 
-The contest is that of `HeadToHead-v0`. Round robin: everybody meets everybody once; who has the first seat
-alternates. In a match of more seats every group of as many entrants meets once, and seats come evenly.
-Bracket: one match fewer than entrants; seeds are drawn by lot in every episode, the best seeds get the byes when
-entrants are not a power of two, seeds 1 and 2 cannot meet before the final, and who of two has the first seat is
-drawn. A match begins as soon as both who play it are known.
+The contest is that of `HeadToHead-v0`. Round robin: everybody meets everybody once; the first seat alternates. If a
+match has more seats, every group of entrants that fills it meets once, and everybody gets each seat about equally
+often. Bracket: one match fewer than entrants; seeds are drawn at random in every episode, the best seeds get byes if
+the number of entrants is not a power of two, seeds 1 and 2 cannot meet before the final, and the first seat is drawn at
+random. A match begins as soon as both of its players are known.
 
-The reset options of the match hold in every match; so do `memory`, `action_format`, `preset`, `invalid_retries`,
+The reset options of the match apply to every match, as do `memory`, `action_format`, `preset`, `invalid_retries`,
 `invalid_reward` and `invalid_opponent_reward`.
 
 ## Scripted players
 
-Those of the match; here debaters `long`, `short` and `on_topic`, judges `longer`, `first` and `on_topic`, which is the
-one to train with where no model judges.
+Those of the match; by default debaters `long`, `short` and `on_topic`, and judges `longer`, `first` and `on_topic`, the
+one to train with if no model judges.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -68,8 +67,8 @@ one to train with where no model judges.
 
 ## Source
 
-The debates: G. Irving, P. Christiano and D. Amodei, 2018, "AI safety via debate" (arXiv:1805.00899). The bracket is the
-usual seeded single elimination.
+The debates: G. Irving, P. Christiano and D. Amodei, 2018, "AI safety via debate" (arXiv:1805.00899). The bracket is
+standard seeded single elimination.
 """
 
 from __future__ import annotations
@@ -83,25 +82,25 @@ from legos_envs.tasks.contests.matches import Match, MatchEnv, MatchResult, Seat
 
 FORMATS = ("round_robin", "bracket")
 Node = int | tuple[str, "Node", "Node"]
-"""A place in a bracket: a seed, from 0, or the match of two places."""
+"""A node of a bracket: a seed, from 0, or the match between two nodes."""
 
 
 class Tournament(MatchEnv):
     """A round robin or a bracket.
 
     Args:
-        num_entrants: how many play, 2 to 16.
+        num_entrants: number of entrants, 2 to 16.
         format: `"round_robin"`; or `"bracket"`: single elimination.
-        match: an env with two or more trainable seats (an id, a class or an env), two for a bracket; None for the
-            contest.
+        match: an env with two or more trainable seats (an id, a class or an env), exactly two for a bracket; None for
+            the contest.
         match_kwargs: its constructor arguments.
-        prize: what the first place pays, 0 to 10; the last pays as much.
-        source: what matches are about, for a match that has `source`: prompts of the contest, motions of debates. What
-            goes with it (`fields`, `config`, `bad_rows`) goes into `match_kwargs`.
-        split: which items: `"all"`, `"train"` or `"test"`; for a match that has `split`.
+        prize: reward for first place, 0 to 10; last place loses the same amount.
+        source: items for a match that has `source`: prompts of the contest, motions of debates. Related arguments
+            (`fields`, `config`, `bad_rows`) belong in `match_kwargs`.
+        split: items to use, `"all"`, `"train"` or `"test"`; for a match that has `split`.
 
     Raises:
-        ValueError: an argument is out of its range, or entrants and seats of the match do not fit.
+        ValueError: an argument is out of range, or the number of entrants does not fit the seats of the match.
     """
 
     name = "Tournament-v0"
@@ -129,7 +128,7 @@ class Tournament(MatchEnv):
             if format == "round_robin":
                 return round_robin(self.entrants, seats)
             if seats != 2:
-                raise ValueError("a bracket is of matches with two trainable seats; use format='round_robin'")
+                raise ValueError("a bracket needs matches with two trainable seats; use format='round_robin'")
             return [(None, None)] * (num_entrants - 1)
 
         super().__init__(match, match_kwargs, seated, options, source=source, split=split, **kwargs)
@@ -158,20 +157,20 @@ class Tournament(MatchEnv):
         return standings
 
     def _round_robin(self, table: Table) -> Rules[tuple[list[MatchResult], dict[str, float]]]:
-        """All results, and what ranks go by: points."""
+        """All results, and the ranking criterion: points."""
         groups = round_robin(self.entrants, len(self.sides))
         results = yield from table.gather([self.run(table, name, group) for name, group in zip(self.matches, groups)])
         return results, points(self.entrants, results)
 
     def _bracket(self, table: Table) -> Rules[tuple[list[MatchResult], dict[str, float]]]:
-        """All results, and what ranks go by: the round that was reached, larger for the champion."""
+        """All results, and the ranking criterion: the round reached, largest for the champion."""
         seeds = self._seeding(table)
         swapped = dict(zip(self.matches, table.rng.random(len(self.matches)) < 0.5))
         results: dict[str, MatchResult] = {}
-        left = dict.fromkeys(self.entrants, 0.0)  # the rounds yet to be played where one went out: 0 for the champion
+        left = dict.fromkeys(self.entrants, 0.0)  # rounds left to play at elimination: 0 for the champion
 
         def winner(place: Node, rounds: int) -> Rules[int]:
-            """Plays all that leads to a place; returns the seed that gets there."""
+            """Plays all matches below a node; returns the winning seed."""
             if isinstance(place, int):
                 return place
             name, *below = place
@@ -194,7 +193,7 @@ class Tournament(MatchEnv):
         return list(given)
 
     def _standings(self, results: Sequence[MatchResult], reached: Mapping[str, float]) -> list[dict[str, Any]]:
-        """One row an entrant, best first; the rank is one more than the number of those who are better."""
+        """One row per entrant, best first; the rank is one more than the number of better entrants."""
         got = points(self.entrants, results)
         rows = []
         for name in sorted(self.entrants, key=lambda name: -reached[name]):
@@ -212,7 +211,7 @@ class Tournament(MatchEnv):
         return rows
 
     def _award(self, table: Table, results: Iterable[MatchResult], ranks: Mapping[str, int]) -> None:
-        """Pays prizes: from `prize` for the first place evenly down to `-prize` for the last."""
+        """Pays prizes, evenly spaced from `prize` for first place to `-prize` for last place."""
         counting: dict[str, list[str]] = {name: [] for name in self.entrants}
         void: dict[str, list[str]] = {name: [] for name in self.entrants}
         for result in results:
@@ -220,7 +219,7 @@ class Tournament(MatchEnv):
                 (void if result.void else counting)[entrant].append(f"{result.match}/{seat}")
         places = sorted(ranks.values())
         for name, rank in ranks.items():
-            place = rank - 1 + (places.count(rank) - 1) / 2  # of those who share places, the middle
+            place = rank - 1 + (places.count(rank) - 1) / 2  # the middle of the shared places
             value = self.prize * (1 - 2 * place / (len(places) - 1))
             seats = counting[name] or void[name]
             for agent in seats:
@@ -228,7 +227,7 @@ class Tournament(MatchEnv):
 
 
 def points(entrants: Sequence[str], results: Iterable[MatchResult]) -> dict[str, float]:
-    """The sum of scores of each entrant."""
+    """Each entrant's sum of scores."""
     got = dict.fromkeys(entrants, 0.0)
     for result in results:
         for name, score in zip(result.entrants, result.scores):
@@ -237,9 +236,11 @@ def points(entrants: Sequence[str], results: Iterable[MatchResult]) -> dict[str,
 
 
 def bracket(num_entrants: int) -> Node:
-    """The tree of a seeded single elimination: seed 0 meets the last seed, and seeds 0 and 1 meet in the final alone.
+    """The tree of a seeded single elimination: seed 0 meets the last seed, and seeds 0 and 1 can meet only in the
+    final.
 
-    Matches are numbered round by round, so that the final is the last; seeds without an opponent go on without a match.
+    Matches are numbered round by round, so that the final comes last; seeds without an opponent advance without a
+    match.
     """
     order = [0]
     while len(order) < num_entrants:

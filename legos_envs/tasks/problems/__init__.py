@@ -1,4 +1,4 @@
-"""Problems with a checked answer."""
+"""Problems whose answers are checked."""
 
 from legos_envs.tasks.problems.dataset import Dataset
 from legos_envs.tasks.problems.proposed_problems import problem_key

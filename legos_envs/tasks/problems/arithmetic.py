@@ -1,4 +1,4 @@
-"""Arithmetic expressions as text: whole numbers, `+ - * /`, parentheses. Read and worked out here, never by `eval`."""
+"""Arithmetic expressions as text: whole numbers, `+ - * /`, parentheses. Parsed and evaluated here, never by `eval`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 MAX_CHARS = 200
 MAX_DIGITS = 6
 LARGEST = 10**12
-"""The value of an expression, numerator and denominator, stays below this: an answer that can be written down."""
+"""Numerator and denominator of an expression's value stay below this, so that the answer can be written down."""
 TOKEN = re.compile(r"\s*(?:([0-9]+)|([-+*/()]))")
 SPELLED = str.maketrans({"×": "*", "·": "*", "÷": "/", "\N{MINUS SIGN}": "-", "–": "-"})
 STRENGTH = {"(": 0, "+": 1, "-": 1, "*": 2, "/": 2, "negate": 3}
@@ -23,30 +23,30 @@ APPLY: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
 
 
 class BadExpression(ValueError):
-    """The text is not an expression that can be worked out; the message says why."""
+    """The text is not an expression that can be evaluated; the message says why."""
 
 
 class Expression(NamedTuple):
-    """An expression that was read."""
+    """A parsed expression."""
 
     tokens: tuple[str, ...]
     value: Fraction
     operations: int
-    """How many of `+ - * /` join two values in it."""
+    """Number of binary operators `+ - * /` in it."""
     key: str
-    """Equal for all ways to space it, to put parentheses that change nothing and to order what is added or multiplied:
-    its parts in the order of work, those of sums and products sorted."""
+    """Equal regardless of spacing, redundant parentheses and the order of summands and factors: its parts in evaluation
+    order, with those of sums and products sorted."""
 
 
 Part = tuple[str, tuple[str, ...]]
-"""An operator with the keys of what it joins, two or more for `+` and `*`; for a number, the number alone."""
+"""An operator with the keys of its operands, two or more for `+` and `*`; for a number, the number alone."""
 
 
 def read(text: str) -> Expression:
-    """Reads an expression and works it out, exactly, in linear time and without recursion (shunting-yard).
+    """Parses and evaluates an expression exactly, in linear time and without recursion (shunting-yard).
 
     Raises:
-        BadExpression: it is too long, has other signs, does not parse, divides by zero or has too large a value.
+        BadExpression: it is too long, has other characters, does not parse, divides by zero or has too large a value.
     """
     if len(text) > MAX_CHARS:
         raise BadExpression(f"it has {len(text)} characters; at most {MAX_CHARS} are read.")
@@ -55,10 +55,10 @@ def read(text: str) -> Expression:
     parts: list[Part] = []
     waiting: list[str] = []
     operations = 0
-    value_next = True  # whether a number, and not an operator, is to come
+    value_next = True  # whether a number comes next, not an operator
 
     def reduce(least: int) -> None:
-        """Works out what is at least as strong as the operator that comes."""
+        """Applies the operators that bind at least as strongly as the next one."""
         while waiting and STRENGTH[waiting[-1]] >= least:
             operator = waiting.pop()
             right = values.pop()
@@ -110,7 +110,7 @@ def _key(part: Part) -> str:
 
 
 def _joined(operator: str, before: Part, after: Part) -> Part:
-    """Two parts as one. Sums of sums and products of products are one list, in an order of its own."""
+    """Joins two parts. Sums of sums and products of products become one sorted list."""
     if operator not in "+*":
         return operator, (_key(before), _key(after))
     joined = [key for part in (before, after) for key in (part[1] if part[0] == operator else (_key(part),))]

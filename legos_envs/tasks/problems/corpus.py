@@ -1,4 +1,4 @@
-"""Documents to ask questions about: text files, rows of any source, directories of both, or a sample in the box."""
+"""Documents to ask questions about: text files, rows of any source, directories of both, or a bundled sample."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAMPLE = Path(__file__).with_name("data") / "corpus.jsonl"
 TEXT = ".txt"
 NAMES = {"text": "text", "title": "title"}
 BUILT_IN = ("facts", "sample")
-"""What `SPICE` takes for a source besides."""
+"""Other values that `SPICE` accepts as a source."""
 
 
 class Document(NamedTuple):
@@ -38,17 +38,17 @@ def open_corpus(
 
     Args:
         source: a path or several: a `.txt` file, which is cut between paragraphs into passages; a `.jsonl`, `.json` or
-            `.parquet` file, each row with `text` and, if it likes, `title`; a directory, of which all such files are
-            read in the order of their names. Or `"hf:NAME"`, or a sequence of mappings. None is the sample in the box.
-        max_chars: the longest passage. Longer texts are cut.
-        fields: what rows call these fields.
-        split: of a Hugging Face data set.
-        config: of a Hugging Face data set.
+            `.parquet` file, each row with `text` and optionally `title`; a directory, whose files of these kinds are
+            read in name order. Or `"hf:NAME"`, or a sequence of mappings. None is the bundled sample.
+        max_chars: maximum length of a passage. Longer texts are split.
+        fields: the names of these fields in the rows.
+        split: split of a Hugging Face data set.
+        config: configuration of a Hugging Face data set.
         bad_rows: `"refuse"` or `"skip"`.
 
     Raises:
         FileNotFoundError: there is no such path.
-        ValueError: a file is of another kind, cannot be read, or nothing is in it; the message names file and line.
+        ValueError: a file is of another kind, unreadable or empty; the message names file and line.
         ImportError: a package that the source needs is missing.
         RuntimeError: a Hugging Face data set cannot be loaded.
     """
@@ -62,7 +62,7 @@ def open_corpus(
         named = tuple(sorted((fields or {}).items()))
         documents = tuple(document for stamp in stamps for document in _read(*stamp, max_chars, named, bad_rows))
     elif isinstance(source, str) or hasattr(source, "__getitem__"):
-        split = split if isinstance(source, str) else "all"  # only a Hugging Face data set has splits of its own
+        split = split if isinstance(source, str) else "all"  # only Hugging Face data sets have their own splits
         rows: Sequence[dict[str, Any]] = open_rows(
             source, NAMES, fields, optional=["title"], split=split, config=config, bad_rows=bad_rows, built_in=BUILT_IN
         )
@@ -93,14 +93,14 @@ def _files(path: Path) -> list[Path]:
 def _read(
     path: Path, changed: int, size: int, max_chars: int, fields: tuple[tuple[str, str], ...], bad_rows: str
 ) -> tuple[Document, ...]:
-    """The documents of a file; kept while the file is unchanged, so that many envs share them."""
+    """The documents of a file; cached while it is unchanged, so that many envs share them."""
     if path.suffix != TEXT:
         rows: Sequence[dict[str, Any]] = open_rows(path, NAMES, dict(fields), optional=["title"], bad_rows=bad_rows)
         return _documents(rows, path.stem, max_chars)
     try:
         text = path.read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: this is not UTF-8: {error}") from None
+        raise ValueError(f"{path}: not valid UTF-8: {error}") from None
     return _documents([{"text": text}] if text.strip() else [], path.stem, max_chars)
 
 
@@ -111,7 +111,7 @@ def _documents(rows: Sequence[Mapping[str, Any]], title: str, max_chars: int) ->
 
 
 def passages(text: str, max_chars: int) -> list[str]:
-    """A text cut into passages of at most `max_chars`: between paragraphs where it can be, else between words."""
+    """Splits a text into passages of at most `max_chars`, between paragraphs if possible, else between words."""
     result: list[str] = []
     for paragraph in text.split("\n\n"):
         rest = paragraph.strip()

@@ -1,6 +1,6 @@
 r"""One problem, one answer, checked by code: the plain task of reinforcement learning with verifiable rewards. Problems
-come from a generator in the box, a local file or a Hugging Face data set. The reward is a rubric: correctness, format
-and length, with weights that you choose, or functions of your own.
+come from the built-in generator, a local file or a Hugging Face data set. The reward is a rubric: correctness, format
+and length, with weights that you choose, or your own functions.
 
 | | |
 |---|---|
@@ -11,35 +11,34 @@ and length, with weights that you choose, or functions of your own.
 
 ## What each seat is told
 
-The question, put into the prompt template. Never the true answer, nor anything computed from it.
+The question, inserted into the prompt template. Never the true answer, nor anything computed from it.
 
 ## Actions
 
 Any text. The answer is read from the last `\boxed{...}`, else after the last `####`, else after the last `Answer:`,
-else it is the last number. Saying nothing outside of a thought is invalid; after the retries it ends the episode with
-`invalid_reward`. A text without any answer is wrong, not invalid.
+else it is the last number. An action with no text outside thoughts is invalid; once retries are used up, it ends the
+episode with `invalid_reward`. A text without any answer is wrong, not invalid.
 
 ## Rewards
 
 The weighted sum of three functions, from 0 to 1.1 by default:
 
-- `correct` (weight 1): 1 when the answer is the true one, else 0. See `legos_envs.scoring`: numbers exactly
-  (`$1,234.00` is 1234), words as text, formulas by value or, where it is installed (`pip install
-  "legos-selfplay[tasks]"`), by math-verify.
-- `format` (weight 0.1): 1 when the text marks its answer by `\boxed{}`, `####` or `Answer:`, right or wrong.
-- `length` (weight 0, so only a metric): minus the length of the text as a share of `max_chars`, from 0 to -1.
+- `correct` (weight 1): 1 if the answer is the true one, else 0. See `legos_envs.scoring`: numbers exactly (`$1,234.00`
+  is 1234), words as text, formulas by value or, if installed (`pip install "legos-selfplay[tasks]"`), by math-verify.
+- `format` (weight 0.1): 1 if the text marks its answer by `\boxed{}`, `####` or `Answer:`, right or wrong.
+- `length` (weight 0, so only a metric): minus the text's length as a share of `max_chars`, from 0 to -1.
 
-`rubric=Rubric([...])` puts functions of your own in their place. They may take `answer`, `truth`, `text`, `question`.
+`rubric=Rubric([...])` replaces them with your own functions, which may take `answer`, `truth`, `text`, `question`.
 
 ## End
 
-After the answer. Then `info` has `correct`, `answer` (what was read), `truth`, `scores` (every part of the rubric) and
-`outcome`, which is `"correct"` or `"wrong"`; `index` is there from the start.
+After the answer. Then `info` has `correct`, `answer` (as read), `truth`, `scores` (every part of the rubric) and
+`outcome`, which is `"correct"` or `"wrong"`; `index` is available from the start.
 
 ## Scripted players
 
-They know the generated problems by heart (`oracle`), also without marking the answer (`unmarked`), or are wrong by one
-(`wrong`). `random` combines two numbers of the question.
+They know the generated problems: `oracle` answers correctly, `unmarked` does so without marking the answer, and `wrong`
+is off by one. `random` combines two numbers of the question.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -50,7 +49,7 @@ They know the generated problems by heart (`oracle`), also without marking the a
 
 ## Source
 
-Rewards that code can check: Lambert et al. 2024, "Tulu 3", arXiv 2411.15124. The word problems are our own.
+Rewards checked by code: Lambert et al. 2024, "Tulu 3", arXiv 2411.15124. The word problems are our own.
 """
 
 from __future__ import annotations
@@ -76,17 +75,17 @@ WEIGHTS = {"correct": 1.0, "format": 0.1, "length": 0.0}
 
 
 def correct(answer: str | None, truth: str) -> float:
-    """1 when the answer is the true one."""
+    """1 if the answer is the true one."""
     return float(answers.same_answer(answer, truth))
 
 
 def format(text: str) -> float:
-    r"""1 when the text marks its answer, by `\boxed{}`, `####` or `Answer:`."""
+    r"""1 if the text marks its answer, by `\boxed{}`, `####` or `Answer:`."""
     return float(answers.stated_answer(text) is not None)
 
 
 def length(max_chars: int) -> RewardFunction:
-    """A function that gives minus the length of the text as a share of `max_chars`, at least -1."""
+    """A function that returns minus the text's length as a share of `max_chars`, at least -1."""
 
     def length(text: str) -> float:
         return -min(1.0, len(text) / max_chars)
@@ -95,10 +94,10 @@ def length(max_chars: int) -> RewardFunction:
 
 
 def scored_by(weights: Mapping[str, float] | None, rubric: Rubric | None, max_chars: int) -> Rubric:
-    """The rubric that constructor arguments ask for.
+    """The rubric that the constructor arguments specify.
 
     Raises:
-        ValueError: both are given, or a weight is unknown or no finite number.
+        ValueError: both are given, or a weight is unknown or not a finite number.
     """
     if rubric is not None:
         if weights is not None:
@@ -145,17 +144,17 @@ def known_answer(decision: Decision) -> int | None:
 
 
 def marked(answer: Any, decision: Decision) -> str:
-    """An answer, marked in the way that the prompt asks for."""
+    """An answer, marked as the prompt asks."""
     return f"\\boxed{{{answer}}}" if "\\boxed" in decision.messages[0]["content"] else f"Answer: {answer}"
 
 
 def solution(working: str, answer: Any, decision: Decision) -> str:
-    """A line of working, and the answer, marked in the way that the prompt asks for."""
+    """A line of working, and the answer, marked as the prompt asks."""
     return f"{working} = {answer}\n{marked(answer, decision)}"
 
 
 def guess(decision: Decision) -> str:
-    """Adds, subtracts, multiplies or divides two numbers of the question; marks the answer or not."""
+    """Adds, subtracts, multiplies or divides two numbers of the question; may or may not mark the answer."""
     rng = Random(decision.seed)
     numbers = [int(match) for match in answers.NUMBER.findall(decision.messages[0]["content"]) if match.isdigit()]
     one, other = rng.sample([*numbers, 1, 2], 2)
@@ -184,12 +183,12 @@ def wrong(decision: Decision) -> str:
 class ProblemEnv(TextEnv):
     """Base of environments whose episodes begin with a problem of a data set or of the generator.
 
-    Its arguments are those of `Dataset` that say where problems come from and how they are asked.
+    Its arguments are those of `Dataset` about the source of the problems and the prompt.
     """
 
     slow_steps = True
     default_memory = "state"
-    reset_options = {"index": "which problem, from 0"}
+    reset_options = {"index": "index of the problem, from 0"}
 
     def __init__(
         self,
@@ -227,7 +226,7 @@ class ProblemEnv(TextEnv):
         self.prompt = template(prompt, self.action_format)
 
     def problem(self, table: Table) -> tuple[str, str | None, str]:
-        """The episode's question, its true answer if that is known, and the prompt that asks it."""
+        """The episode's question, its true answer if known, and the prompt."""
         index = sources.choose(table, len(self.problems), self.order, self.drawn)
         question, truth = self.problems[index]
         table.note(index=index)
@@ -237,29 +236,30 @@ class ProblemEnv(TextEnv):
 
 
 class Dataset(ProblemEnv):
-    """One problem of a data set or of the generator, one answer, a rubric for the reward.
+    """One problem from a data set or the generator, one answer, a rubric for the reward.
 
     Args:
         source: `"words"`; a `.jsonl`, `.json` or `.parquet` file; `"hf:NAME"`; or a sequence of mappings.
-        question: the field with the question.
-        answer: the field with the true answer.
-        fields: both at once, as the other tasks take them: `{"question": "problem", "answer": "solution"}`.
-        answer_pattern: what the answer stands behind in its field, such as `"####"`.
-        config: of a Hugging Face data set, which is loaded when the env is made.
-        split: of a Hugging Face data set, `"train"` by default. Else `"train"`, `"test"` or `"all"`: a fifth of the
-            problems, by a hash of the question, is for testing. By default `"words"` draws training problems and a file
-            or sequence all of its problems.
+        question: name of the field with the question.
+        answer: name of the field with the true answer.
+        fields: both names at once, as in the other tasks: `{"question": "problem", "answer": "solution"}`.
+        answer_pattern: marker in that field after which the answer begins, such as `"####"`.
+        config: configuration of a Hugging Face data set, which is loaded when the env is created.
+        split: for a Hugging Face data set, its own split, `"train"` by default. Otherwise `"train"`, `"test"` or
+            `"all"`: a fifth of the problems, by a hash of the question, is for testing. By default `"words"` uses
+            training problems, and a file or sequence all of its problems.
         bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
-        level: of `"words"`: 0 (one step, small numbers), 1 (one step) to 3; None for all but 0.
-        size: of `"words"`: how many problems.
+        level: level of `"words"`: 0 (one step, small numbers), 1 (one step) to 3; None for all but 0.
+        size: number of problems of `"words"`.
         order: `"seed"` (seeds 0 to N-1 take each of N problems once, shuffled), `"sequential"` or `"random"`.
-        prompt: the template, with `{question}` in it; by default it asks for `Answer:`, or for a box.
-        weights: of the reward's parts: `{"correct": 1, "format": 0.1, "length": 0}`, or some of these.
+        prompt: template that contains `{question}`; the default asks for `Answer:`, or for a box.
+        weights: weights of the reward's parts, `{"correct": 1, "format": 0.1, "length": 0}` by default; any may be left
+            out.
         rubric: a `legos_envs.Rubric`, instead of `weights`.
-        max_chars: the length at which `length` is -1.
+        max_chars: text length at which `length` is -1.
 
     Raises:
-        ValueError, FileNotFoundError: an argument is out of its range, or the source cannot be read as told.
+        ValueError, FileNotFoundError: an argument is out of range, or the source cannot be read as specified.
         ImportError: a package that the source needs is missing.
         RuntimeError: a Hugging Face data set cannot be loaded.
     """

@@ -1,6 +1,6 @@
-r"""Several solvers answer one problem, and what most of them say is the label. Where the true answer is known, it is
-what solvers are paid for, and the label a metric: how much better is the vote than one solver? Where it is not known,
-they are paid for agreeing with the label, so a model can learn on problems that nobody has solved.
+r"""Several solvers answer one problem, and the majority's answer is the label. If the true answer is known, solvers are
+paid for it, and the label is a metric: how much better is the vote than one solver? If it is not known, they are paid
+for agreeing with the label, so a model can learn on problems that nobody has solved.
 
 | | |
 |---|---|
@@ -11,7 +11,7 @@ they are paid for agreeing with the label, so a model can learn on problems that
 
 ## What each seat is told
 
-All solvers are told the same question. None sees what another says, nor the true answer.
+All solvers get the same question. None sees another's answer or the true one.
 
 ## Actions
 
@@ -20,23 +20,23 @@ last number.
 
 ## Rewards
 
-Answers that are equal (`0.5` and `1/2`) form one camp. The largest camp is the label, if it is the only one of its size
+Equal answers (`0.5` and `1/2`) form one camp. The largest camp is the label, provided it is the only one of its size
 and has at least two members.
 
-- `paid_by="truth"`, the default where the truth is known: 1 for each solver with the true answer, `-penalty` (-1 by
+- `paid_by="truth"`, the default if the truth is known: 1 for each solver with the true answer, `-penalty` (-1 by
   default) for every other one.
-- `paid_by="majority"`, the only way where it is not: 1 for each solver of that camp, `-penalty` for every other one,
-  also for one whose text has no answer, and 0 for all where there is no label. **This can be gamed**: solvers that all
+- `paid_by="majority"`, the only option if it is not: 1 for each solver of that camp, `-penalty` for every other one,
+  including those whose text has no answer, and 0 for all if there is no label. **This can be gamed**: solvers that all
   say 0 get 1 each. Watch `votes` and `agreement`, and `label_correct` on problems whose answer you know.
 - A solver that says nothing gets `invalid_reward` (-1 by default) and has no vote.
 
-Rewards reach from -1 to 1. `info["paid_by"]` says which rule it was.
+Rewards range from -1 to 1. `info["paid_by"]` names the rule.
 
 ## End
 
-When all have answered. `info` has `label` (None where there is none), `votes` (the size of each camp, largest first),
-`agreement` (the largest camp's share), `truth` and `label_correct` where the truth is known, and for each solver
-`answer` and `correct`. The outcome is `"label"` or `"no_label"`; `index` is there from the start.
+When all have answered. `info` has `label` (None if there is none), `votes` (the size of each camp, largest first),
+`agreement` (the largest camp's share), `truth` and `label_correct` if the truth is known, and for each solver `answer`
+and `correct`. The outcome is `"label"` or `"no_label"`; `index` is available from the start.
 
 ## Scripted players
 
@@ -58,7 +58,7 @@ average: (2 * 1 + 10 * 0.6 + 20 * 0.2) / 32. With 4 solvers k = 2 is a tie: (2 *
 ## Source
 
 Zuo et al. 2025, "TTRL: Test-Time Reinforcement Learning", arXiv 2504.16084, which rewards agreement with the majority
-and does not punish; `paid_by="majority", penalty=0` is that.
+without a penalty; that is `paid_by="majority", penalty=0`.
 """
 
 from __future__ import annotations
@@ -79,12 +79,13 @@ PAID_BY = ("truth", "majority")
 def camps(
     given: Sequence[str | None], right: Sequence[bool] | None = None, budget: answers.Budget | None = None
 ) -> list[list[int]]:
-    """The indices of equal answers, largest camp first; None is in no camp. Each camp is known by its first answer.
+    """The indices of equal answers, largest camp first; None is in no camp. Each camp is represented by its first
+    answer.
 
     Args:
         given: the answers.
-        right: which of them are right, if that is known: these are one camp.
-        budget: pays for comparing formulas.
+        right: whether each is right, if known: the right ones form one camp.
+        budget: time budget for comparing formulas.
     """
     budget = budget or answers.Budget(len(given))
     result: list[list[int]] = []
@@ -113,19 +114,20 @@ def coin(decision: Decision) -> str:
 
 
 def varied(decision: Decision) -> str:
-    """Mostly the true answer to a generated problem, else a guess."""
+    """Usually the true answer to a generated problem, otherwise a guess."""
     return dataset.guess(decision) if decision.seed % 3 == 0 else coin(decision)
 
 
 class EnsembleVote(dataset.ProblemEnv):
-    """Several solvers, the majority's answer as the label; paid by the truth where it is known, else by the label.
+    """Several solvers, with the majority's answer as the label; paid by the truth if known, else by the label.
 
     Args:
-        source: where problems come from, as for `Dataset`.
-        num_solvers: how many answer, at once; at least 2.
-        penalty: what a wrong solver, or one outside the largest camp, loses; at least 0.
-        paid_by: `"truth"` or `"majority"`; None is the truth where it is known (`answer` is not None).
-        **kwargs: the others of `Dataset` but for its rubric; `answer` may be None, for problems without a known answer.
+        source: source of the problems, as for `Dataset`.
+        num_solvers: number of solvers, who answer concurrently; at least 2.
+        penalty: loss of a solver that is wrong, or outside the largest camp; at least 0.
+        paid_by: `"truth"` or `"majority"`; None means the truth if known (`answer` is not None).
+        **kwargs: the other arguments of `Dataset`, except its rubric; `answer` may be None, for problems without a
+            known answer.
     """
 
     name = "EnsembleVote-v0"
@@ -153,7 +155,7 @@ class EnsembleVote(dataset.ProblemEnv):
 
     def play(self, table: Table) -> Rules[str | None]:
         _, truth, asked = self.problem(table)
-        if truth is None:  # what solvers say is all there is to compare
+        if truth is None:  # only the solvers' answers can be compared
             answers.prepare()
         texts = yield from table.gather(table.attempt(table.ask(agent, asked)) for agent in self.seats)
         given = [None if text is None else answers.final_answer(text) for text in texts]

@@ -1,7 +1,7 @@
-"""A made-up world of 32 towns, and short passages about them: the same facts come back in many passages.
+"""A made-up world of 32 towns, and short passages about them: the same facts recur in many passages.
 
-So somebody who does not see a passage can know what is asked about it, as with passages about the real world. A passage
-names a town and four of its seven facts, in any order and in one of two wordings each.
+So one can know the answer to a question about a passage without seeing it, as with passages about the real world. A
+passage names a town and four of its seven facts, in any order and in one of two wordings each.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from legos_envs.table import keyed_generator
 from legos_envs.tasks.problems.corpus import Document
 
 SIZE = 4_000
-"""How many passages there are."""
+"""Number of passages."""
 FACTS = 4
-"""How many facts a passage states."""
+"""Number of facts in a passage."""
 TOWNS = (
     "Alvera", "Belmor", "Corvin", "Delmar", "Elston", "Farrow", "Galden", "Harwick", "Ilmen", "Jorvik", "Kelso",
     "Lorne", "Marlow", "Nordin", "Orsova", "Pelham", "Quarry", "Rosten", "Selby", "Tarvin", "Uldale", "Velmora",
@@ -50,7 +50,7 @@ KINDS: dict[str, tuple[tuple[str, str], tuple[str, ...]]] = {
         ("1420", "1480", "1530", "1570", "1610", "1650"),
     ),
 }
-"""For each kind of fact: two wordings, which the value ends, and the values that towns have."""
+"""For each kind of fact: two wordings, each completed by the value, and the possible values."""
 
 
 @lru_cache

@@ -1,6 +1,6 @@
-r"""Grade-school word problems in the style of GSM8K: a few sentences, a few steps, a whole number as the answer. Out of
-the box they are generated, so nothing is downloaded; `source="hf"` takes the real GSM8K from Hugging Face, and a path
-takes a local copy.
+r"""Grade-school word problems in the style of GSM8K: a few sentences, a few steps, a whole number as the answer. By
+default they are generated, so nothing is downloaded; `source="hf"` loads the real GSM8K from Hugging Face, and a path
+loads a local copy.
 
 | | |
 |---|---|
@@ -11,12 +11,12 @@ takes a local copy.
 
 ## What each seat is told
 
-The question, and how to end the reply. Never the true answer or its working.
+The question, and how to end the reply. Never the true answer or its derivation.
 
 ## Actions
 
 Any text. The answer is read from the last `\boxed{...}`, else after the last `####`, else after the last `Answer:`,
-else it is the last number. Saying nothing outside of a thought is invalid.
+else it is the last number. An action with no text outside thoughts is invalid.
 
 ## Rewards
 
@@ -39,7 +39,7 @@ The players of `Dataset-v0`, which know the generated problems.
 ## Source
 
 Cobbe et al. 2021, "Training Verifiers to Solve Math Word Problems", arXiv 2110.14168 (GSM8K, MIT licence). The
-generated problems are our own and no part of GSM8K: figures on them are no GSM8K scores.
+generated problems are our own and not part of GSM8K: results on them are not GSM8K scores.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class GSM8K(Dataset):
     Args:
         source: `"words"` (generated problems), `"hf"` (Hugging Face's `openai/gsm8k`, which needs `pip install
             "legos-selfplay[datasets]"` and, once, the network) or the path of a file with GSM8K's fields: `question`,
-            and `answer` with the result behind `####`.
+            and `answer` with the result after `####`.
         split: `"train"` (the default) or `"test"`, for `"hf"`. For generated problems and files as for `Dataset`.
         **kwargs: `fields` and `bad_rows` (of files), `level` and `size` (of the generated problems), `order`, `prompt`,
             `weights`, `rubric` and `max_chars` as for `Dataset`.

@@ -1,4 +1,4 @@
-"""What a proposer writes: labelled lines, of which solvers see one field only; and what makes a problem worthless."""
+"""A proposer's text, labelled lines of which solvers see only one field; and tests for worthless problems."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ MARKUP = "*_#>`- \t"
 
 
 def fields(text: str, names: Sequence[str]) -> dict[str, str]:
-    """The fields of a text such as `Problem: ...` and `Answer: ...`, each begun by its name at the start of a line.
+    """The fields of a text such as `Problem: ...` and `Answer: ...`, each starting with its name at the beginning of a
+    line.
 
-    A field runs to the next one; the last field runs to the end of its line. Where a name comes again, the last one
-    counts; text before the first name is left out. Case and Markdown around names are ignored. Linear time.
+    A field extends to the next one; the last field extends to the end of its line. If a name is repeated, its last
+    occurrence counts; text before the first name is ignored. Case and Markdown around names are ignored. Linear time.
 
     Raises:
         InvalidMove: a field is missing or empty.
@@ -50,10 +51,10 @@ def _label(line: str, names: Iterable[str]) -> tuple[str | None, str]:
 
 
 def bounded(name: str, text: str) -> str:
-    """The text, which must not be too long: an answer 200 characters, all else 2,000.
+    """The text, checked for its length: at most 200 characters for an answer, 2,000 for anything else.
 
     Raises:
-        InvalidMove: it is.
+        InvalidMove: it is too long.
     """
     most = MAX_ANSWER if name == "answer" else MAX_PROBLEM
     if len(text) > most:
@@ -62,9 +63,9 @@ def bounded(name: str, text: str) -> str:
 
 
 def words(text: str) -> str:
-    """The words of a text in lower case, between single spaces and with one at either end; signs are left out.
+    """The words of a text, lowercased, separated and surrounded by single spaces, without punctuation.
 
-    A point or comma between digits stays, so that `2` is not found in `2.5`.
+    A point or comma between digits is kept, so that `2` is not found in `2.5`.
     """
     text = text.casefold()
     kept = [
@@ -77,22 +78,22 @@ def words(text: str) -> str:
 
 
 def contains(text: str, phrase: str) -> bool:
-    """Whether a phrase occurs in a text as whole words, signs and case aside. A phrase without words never does."""
+    """Whether a phrase occurs in a text as whole words, ignoring punctuation and case. A wordless phrase never does."""
     wanted = words(phrase)
     return bool(wanted.strip()) and wanted in words(text)
 
 
 def gives_away(problem: str, answer: str) -> bool:
-    """Whether a problem holds its own answer: in the same words, or as a number that is equal (`27` for `27.0`)."""
+    """Whether a problem contains its own answer, in the same words or as an equal number (`27` for `27.0`)."""
     numbers = {word for word in words(problem).split() if word[0].isdigit()}
     return contains(problem, answer) or any(answers.same_number(number, answer) for number in numbers)
 
 
 def goldilocks(rate: float) -> float:
-    """`1 - 2|p - 1/2|`: 1 where half of the solvers succeed, 0 where all or none do."""
+    """`1 - 2|p - 1/2|`: 1 if half of the solvers succeed, 0 if all or none do."""
     return 1 - 2 * abs(rate - 0.5)
 
 
 def variance(rate: float) -> float:
-    """`4p(1 - p)`: the variance of a success, scaled so that its best is 1."""
+    """`4p(1 - p)`: the variance of success, scaled to a maximum of 1."""
     return 4 * rate * (1 - rate)

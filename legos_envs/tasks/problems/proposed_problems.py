@@ -1,4 +1,4 @@
-"""A proposed problem and its answer, read: what spellings of it share, and whether it may be played."""
+"""Reads a proposed problem and its answer: the key that its spellings share, and whether it may be played."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DOMAINS = ("arithmetic", "free")
 
 
 class Proposal(NamedTuple):
-    """A problem as solvers see it, its answer, how it is compared with others, and whether it may be played."""
+    """A problem as solvers see it, its answer, the key for comparing it with others, and whether it may be played."""
 
     problem: str
     answer: str
@@ -21,9 +21,9 @@ class Proposal(NamedTuple):
     verdict: str = "played"
 
 
-@lru_cache(1 << 14)  # a run passes the same problems as `seen` again and again
+@lru_cache(1 << 14)  # a run keeps passing the same problems as `seen`
 def problem_key(problem: str, domain: str) -> str:
-    """What two spellings of one problem share."""
+    """The key that all spellings of a problem share."""
     if domain == "free":
         return proposals.words(problem).strip()
     try:
@@ -33,7 +33,7 @@ def problem_key(problem: str, domain: str) -> str:
 
 
 def examine(problem: str, answer: str, domain: str) -> Proposal:
-    """Reads a problem and its stated answer, and says whether they may be played, duplicates aside.
+    """Reads a problem and its stated answer, and decides whether they may be played, ignoring duplicates.
 
     Raises:
         InvalidMove: it cannot be read.

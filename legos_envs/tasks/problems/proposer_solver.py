@@ -1,6 +1,6 @@
-r"""A proposer writes a problem, several solvers try it at once, and it is paid most when half of them succeed. So both
-learn: solvers to solve, the proposer to stay at the edge of what they can. In the domain `"arithmetic"` code works out
-every problem; in `"free"` the proposer's own answer is the key, if those who answer bear it out.
+r"""A proposer writes a problem, several solvers try it at once, and the proposer is paid most if half of them succeed.
+So both learn: solvers to solve, the proposer to stay at the edge of their abilities. In the domain `"arithmetic"` code
+evaluates every problem; in `"free"` the proposer's answer is the key, provided the others' answers confirm it.
 
 | | |
 |---|---|
@@ -12,23 +12,22 @@ every problem; in `"free"` the proposer's own answer is the key, if those who an
 ## What each seat is told
 
 The proposer: what to write, and that it is paid for problems that about half of the solvers get right. Each solver: the
-problem, and nothing else that the proposer wrote: not its answer, not its reasoning before the problem. Solvers do not
-see one another.
+problem, and nothing else that the proposer wrote, neither its answer nor its reasoning. Solvers do not see one another.
 
-With `num_problems=M` there are `proposer_0` to `proposer_{M-1}`, who write at once, and the solvers of problem m are
-`problem_m/solver_0` and so on. In `"free"` each problem has `problem_m/checker_0` and `problem_m/checker_1` too, who
-are told the same as solvers. Credit that groups by path (hierarchical GRPO) compares those at one problem with one
-another, and proposers with proposers.
+With `num_problems=M` there are `proposer_0` to `proposer_{M-1}`, who write concurrently, and the solvers of problem m
+are `problem_m/solver_0` and so on. In `"free"` each problem also has `problem_m/checker_0` and `problem_m/checker_1`,
+who are told the same as solvers. Credit methods that group by path (hierarchical GRPO) compare the solvers of one
+problem with one another, and proposers with proposers.
 
 ## Actions
 
-The proposer writes two lines; what stands before them is ignored.
+The proposer writes two lines; any text before them is ignored.
 
     Problem: 3 * (4 + 5)
     Answer: 27
 
 - `"arithmetic"`: the problem is one line of whole numbers with at most 6 digits, `+ - * /` and parentheses, at most 200
-  characters. It is worked out exactly, by a parser of its own; fractions are fine as answers (`3/4`).
+  characters. It is evaluated exactly, by a dedicated parser; fractions are fine as answers (`3/4`).
 - `"free"`: the problem is everything from `Problem:` to `Answer:`, in words.
 
 A solver writes any text; its answer is read as in `Dataset-v0` (`\boxed{}`, `####`, `Answer:`, the last number). In
@@ -36,40 +35,40 @@ A solver writes any text; its answer is read as in `Dataset-v0` (`\boxed{}`, `##
 
 ## Rewards
 
-- A solver: 1 when its answer is right, else 0.
-- A proposer, with p the share of solvers that are right: `1 - 2|p - 1/2|` (`"goldilocks"`), or `4p(1 - p)`
+- A solver: 1 if its answer is right, else 0.
+- A proposer, where p is the share of solvers that are right: `1 - 2|p - 1/2|` (`"goldilocks"`), or `4p(1 - p)`
   (`"variance"`). Between 0 and 1.
-- A problem earns its proposer 0, and no solver is asked, when its stated answer is wrong (`"wrong_answer"`,
-  arithmetic), when it has no operation (`"trivial"`, arithmetic), when it contains its answer, if need be as another
-  spelling of the number (`"leaked"`, free), or when it is in `seen`, is the example in the proposer's prompt, or another
-  proposer of the episode wrote it too (`"duplicate"`), or when it is not of the split (`"off_split"`).
-- In `"free"` nobody knows whether a key is right. So a problem counts only when each checker gives the key too, and no
+- A problem earns its proposer 0, and no solver is asked, if its stated answer is wrong (`"wrong_answer"`, arithmetic),
+  if it has no operation (`"trivial"`, arithmetic), if it contains its answer, even in another spelling of the number
+  (`"leaked"`, free), if it is in `seen`, is the example in the proposer's prompt, or another proposer of the episode
+  wrote it too (`"duplicate"`), or if it is not in the split (`"off_split"`).
+- In `"free"` nobody knows whether a key is right. So a problem counts only if every checker also gives the key, and no
   other answer of the solvers is as frequent as the key. Otherwise (`"disputed"`) its proposer earns 0, and so do those
   who answered, with `info["trainable"]` False. A wrong key, or a question that can only be guessed ("Did its face point
-  up?"), seldom gets through; a checker is paid as a solver is.
-- A proposer that writes no readable problem (`"invalid"`, after the retries) gets `invalid_reward`, -1 by default; so
-  does a solver that says nothing. Nobody else pays for it.
+  up?"), seldom gets through; a checker is paid like a solver.
+- A proposer that writes no valid problem (`"invalid"`, after the retries) gets `invalid_reward`, -1 by default; so does
+  a solver that says nothing. Nobody else is penalised.
 
 ## End
 
-When all have answered. `info["verdicts"]` says for each problem what became of it: `"played"` or one of the
-words above. `info["outcome"]` is that word when all problems share it (`"invalid_problem"` for `"invalid"`), else
-`"mixed"`. For agents at a problem there are `problem`, `truth` and `solve_rate`, for a solver `correct`.
+When all have answered. `info["verdicts"]` has the verdict on each problem: `"played"` or one of the values above.
+`info["outcome"]` is that verdict if all problems share it (`"invalid_problem"` for `"invalid"`), else `"mixed"`. Agents
+at a problem have `problem`, `truth` and `solve_rate`, solvers also `correct`.
 
 ## Arguments
 
-Problems are the same when they differ only in spaces, needless parentheses and the order of what is added or
-multiplied (arithmetic), or in signs and case (free). An env keeps no memory of earlier episodes: the caller that wants
-problems to stay new over a training run collects them and passes them as `seen`.
+Problems count as equal if they differ only in spaces, redundant parentheses and the order of summands and factors
+(arithmetic), or in punctuation and case (free). An env keeps no memory of earlier episodes: a caller that wants new
+problems throughout a training run collects them and passes them as `seen`.
 
-`split="train"` and `split="test"` keep training and test apart: a fifth of all problems, by a hash of what is the same
-in all their spellings, is for testing, and only problems of the split are played. Proposers are not told which these
-are. To measure solvers on problems that were never trained on, let `scripted:optimal` propose with `split="test"`: the
+`split="train"` and `split="test"` keep training and test apart: a fifth of all problems, by a hash that is the same for
+all their spellings, is for testing, and only problems of the split are played. Proposers are not told which these are.
+To measure solvers on problems that were never trained on, let `scripted:optimal` propose with `split="test"`: the
 scripted proposers write problems of the split only.
 
 ## Scripted players
 
-Proposers: `optimal` writes a correct problem, `liar` a wrong answer. Solvers: `optimal` works the expression out,
+Proposers: `optimal` writes a correct problem, `liar` a wrong answer. Solvers: `optimal` evaluates the expression,
 `coin` is right half of the time, `liar` never.
 
 | players | expected return | arguments | floor |
@@ -79,19 +78,19 @@ Proposers: `optimal` writes a correct problem, `liar` a wrong answer. Solvers: `
 | `*=scripted:optimal` | `proposer 0, solver 1` | `domain="free"` | `proposer 0, solver 0, together 0.86` |
 | `proposer=scripted:liar solver=scripted:optimal` | `proposer 0, solver 0` | |
 
-With k of 4 solvers right by chance, the first row is (4 * 0.5 + 6 * 1 + 4 * 0.5) / 16, the second
-(4 * 0.75 + 6 * 1 + 4 * 0.75) / 16. A proposer that writes one good problem again and again is paid for it each
-time unless it is in `seen`; hence the floors of 1.
+With k of 4 solvers right by chance, the first row is (4 * 0.5 + 6 * 1 + 4 * 0.5) / 16, the second (4 * 0.75 + 6 * 1 + 4
+* 0.75) / 16. A proposer that keeps writing one good problem is paid for it each time unless it is in `seen`; hence the
+floors of 1.
 
-An open limit: in words nobody but the seats themselves knows the answer. Seats that all say the same earn the solvers
-and checkers 1 each and the proposer nothing, 6 of 7 together, whatever they say. With true answers at hand, use
-`domain="arithmetic"`, or `Dataset-v0` with your own rows.
+A known limit: in the free domain only the seats themselves know the answer. Seats that all say the same earn the
+solvers and checkers 1 each and the proposer nothing, 6 of 7 together, no matter what they say. If you have true
+answers, use `domain="arithmetic"`, or `Dataset-v0` with your own rows.
 
 ## Source
 
 Zhao et al. 2025, "Absolute Zero: Reinforced Self-play Reasoning with Zero Data", arXiv 2505.03335; Huang et al. 2025,
 "R-Zero: Self-Evolving Reasoning LLM from Zero Data", arXiv 2508.05004 (the reward `1 - 2|p - 1/2|`).
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 
@@ -119,7 +118,7 @@ EXAMPLES = {
     "arithmetic": "3 * (4 + 5)",
     "free": "Ana has 3 bags with 9 shells each. How many shells has she?",
 }
-"""The problem in the proposer's prompt, whose answer is 27; who writes it again has written a duplicate."""
+"""The problem in the proposer's prompt, whose answer is 27; writing it again counts as a duplicate."""
 NEEDS = {
     "arithmetic": "Write an arithmetic problem for other solvers, with whole numbers, + - * / and parentheses.",
     "free": "Write a problem in words for other solvers, with one short answer that can be checked. "
@@ -146,7 +145,7 @@ def _asked(decision: Decision) -> str:
 
 
 def _expression(rng: Random, decision: Decision) -> str:
-    """An expression of the env's split whose value is none of its numbers, so that no question states its answer."""
+    """An expression of the env's split whose value is not among its numbers, so that no question states its answer."""
     if rng.random() < 0.5:
         a, b, c = rng.sample(range(2, 10), 3)
         text = rng.choice((f"{a} + {b}", f"{a} * {b}", f"{a} - {b}"))
@@ -169,7 +168,7 @@ def _propose(decision: Decision, expression: str, answer: Fraction) -> str:
 
 
 def _truth(decision: Decision) -> tuple[str, Fraction]:
-    """The expression that a solver is asked for and its value; 0 where there is none."""
+    """The expression that a solver is asked about, and its value; 0 if there is none."""
     line = _asked(decision).partition("\n")[0].removeprefix("Work out: ").removeprefix("What is ").removesuffix("?")
     try:
         return line, arithmetic.read(line).value
@@ -189,23 +188,24 @@ def _player(decision: Decision, odds: float) -> str:
 
 
 def varied(decision: Decision) -> str:
-    """A proposer of good problems and some that are trivial or wrong; a solver that is right two times in three."""
+    """A proposer of mostly good and some trivial or wrong problems; a solver that is right two times in three."""
     if decision.role == "proposer" and decision.seed % 7 == 0:
         return _propose(decision, "7", Fraction(7))
     return _player(decision, 0.95 if decision.role == "proposer" else 0.66)
 
 
 class ProposerSolver(TextEnv):
-    """One seat writes problems, several solve them at once; the proposer is paid for problems half of them can solve.
+    """One seat writes problems, several solve them at once; the proposer is paid for problems that half of them solve.
 
     Args:
-        num_solvers: how many try each problem.
-        num_problems: how many proposers write a problem, side by side.
-        domain: `"arithmetic"` (expressions, worked out by code) or `"free"` (words; the proposer's answer is the key).
+        num_solvers: number of solvers per problem.
+        num_problems: number of proposers, each of whom writes a problem.
+        domain: `"arithmetic"` (expressions, evaluated by code) or `"free"` (words; the proposer's answer is the key).
         proposer_reward: `"goldilocks"` or `"variance"`.
         seen: problems that earn 0 as duplicates.
-        num_checkers: how many give an answer of their own to check the key, in `"free"`; 0 leaves that to the solvers.
-        split: `"all"`, `"train"` or `"test"`: which problems are played.
+        num_checkers: number of seats that answer independently to check the key, in `"free"`; 0 leaves that to the
+            solvers.
+        split: problems that are played: `"all"`, `"train"` or `"test"`.
     """
 
     slow_steps = True
@@ -213,8 +213,8 @@ class ProposerSolver(TextEnv):
     default_memory = "state"
     hidden_information = True
     reset_options = {
-        "problem": "the problem, in place of the proposers', so that only solvers play",
-        "answer": "its answer, which arithmetic can do without",
+        "problem": "the problem, instead of the proposers', so that only solvers play",
+        "answer": "its answer; optional for arithmetic",
         "seen": "a list of problems that earn 0 as duplicates",
     }
     scripted_players = {
@@ -261,7 +261,7 @@ class ProposerSolver(TextEnv):
         return [problem_key(arguments.text(f"a problem in {name}", problem), self.domain) for problem in problems]
 
     def private_texts(self, agent: str) -> list[str]:
-        """The lines that a proposer wrote around its problem."""
+        """The lines that a proposer wrote besides its problem."""
         if not agent.startswith("proposer"):
             return []
         lines = [line for who, text in self.log if who == agent for line in text.splitlines()]
@@ -309,7 +309,7 @@ class ProposerSolver(TextEnv):
         return verdicts
 
     def _given(self, table: Table) -> Proposal | None:
-        """The problem that the options give; it is played whatever a proposer would get for it."""
+        """The problem given by the options; it is played no matter what a proposer would earn with it."""
         problem, answer = table.options.get("problem"), table.options.get("answer")
         if problem is None:
             if answer is not None:
@@ -331,7 +331,7 @@ class ProposerSolver(TextEnv):
         return proposal._replace(verdict="played")
 
     def _propose(self, table: Table, proposer: str) -> Rules[Proposal | None]:
-        """Asks for a problem; None when none could be read, which the proposer alone pays for."""
+        """Asks for a problem; None if it is not valid, for which only the proposer is penalised."""
 
         def parse(text: str) -> Proposal:
             result = proposals.fields(text, FIELDS)
@@ -340,7 +340,7 @@ class ProposerSolver(TextEnv):
         return (yield from table.attempt(table.ask(proposer, ASKED[self.domain], parse=parse)))
 
     def _solve(self, table: Table, proposal: Proposal, check: bool) -> Rules[float | None]:
-        """Lets all solvers try a problem; returns the share that is right, or None when its key is disputed."""
+        """Lets all solvers try a problem; returns the share that is right, or None if its key is disputed."""
         agents = self.solvers + (self.checkers if check else [])
         given = yield from table.gather(self._attempt(table, agent, proposal) for agent in agents)
         budget = answers.Budget(len(agents))
@@ -348,7 +348,7 @@ class ProposerSolver(TextEnv):
         solved, count = right[: len(self.solvers)], len(self.solvers)
         if check and not (all(right[count:]) and _leads(given[:count], solved, budget)):
             for agent, answer in zip(agents, given):
-                if answer is not None:  # who has said nothing has lost by that alone
+                if answer is not None:  # saying nothing is already penalised
                     table.note(agent, trainable=False)
             table.note(problem=proposal.problem, truth=proposal.answer, solve_rate=None)
             return None
@@ -361,7 +361,7 @@ class ProposerSolver(TextEnv):
         return rate
 
     def _attempt(self, table: Table, agent: str, proposal: Proposal) -> Rules[str | None]:
-        """The answer of a solver or checker: empty where its text has none, None where it says nothing."""
+        """The answer of a solver or checker: empty if its text has none, None if it says nothing."""
         text = yield from table.attempt(table.ask(agent, self.solve.replace("{problem}", proposal.problem)))
         return None if text is None else answers.final_answer(text) or ""
 

@@ -1,5 +1,5 @@
-r"""A model writes several solutions to a problem, a verifier accepts or rejects each, and what is accepted becomes
-training data for the model itself. Code knows the true answer and pays both for it; `write_dataset` writes the
+r"""A model writes several solutions to a problem, a verifier accepts or rejects each, and the accepted ones become
+training data for the model itself. Code knows the true answer and pays both accordingly; `write_dataset` writes the
 accepted solutions as chat examples for supervised fine-tuning.
 
 | | |
@@ -12,7 +12,7 @@ accepted solutions as chat examples for supervised fine-tuning.
 ## What each seat is told
 
 All generators: the same problem, and how to mark the answer. Verifier i: the problem and the solution of generator i,
-quoted, in a conversation of its own. Nobody is told the true answer, another's solution or another's verdict.
+quoted, in a separate conversation. Nobody is told the true answer, another's solution or another's verdict.
 
 ## Actions
 
@@ -23,21 +23,21 @@ Generators: any text. The answer is read as in `Dataset-v0`: the last `\boxed{}`
 
 Each from 0 to 1, as soon as a solution has its verdict.
 
-- Generator: 1 when its solution is right and passes the filter, else 0: with `filter="truth"` the verdict does not
+- Generator: 1 if its solution is right and passes the filter, else 0: with `filter="truth"` the verdict does not
   matter, so that a verifier that rejects everything does not stop generators from learning.
-- Verifier: 1 when it accepts a right solution or rejects a wrong one, else 0.
-- Where no true answer is known: generators get 1 when accepted, verifiers 0.
-- An invalid move gets `invalid_reward`; its partner then gets 0, and the solution is in no data. A generator whose
-  verifier is not understood ends with `info["trainable"]` False, so that nothing is learned from its 0.
+- Verifier: 1 if it accepts a right solution or rejects a wrong one, else 0.
+- If no true answer is known, generators get 1 if accepted, verifiers 0.
+- An invalid move gets `invalid_reward`; its partner then gets 0, and the solution is left out of the data. A generator
+  whose verifier gives no valid verdict ends with `info["trainable"]` False, so that nothing is learned from its 0.
 
 ## End
 
 After the last verdict. `info["accepted"]` is a list of `{"prompt", "completion"}`, one for each solution that passes
-the filter, without repetitions, in the order of the samples; the completion is what was said outside of thoughts.
-`info` has `index` and `truth` too, generators `correct` (None where the truth is unknown) and `accepted_by_verifier`.
-The outcome is `"kept"` when something was accepted, else `"nothing"`.
+the filter, without repetitions, in sample order; the completion excludes thoughts. `info` also has `index` and `truth`,
+generators have `correct` (None if the truth is unknown) and `accepted_by_verifier`. The outcome is `"kept"` if
+something was accepted, else `"nothing"`.
 
-The env writes no files. To make data of many episodes:
+The env writes no files. To collect the data of many episodes:
 
     write_dataset(episodes, "data.jsonl")   # returns how many examples were written
 
@@ -84,15 +84,15 @@ Example = dict[str, str]
 
 
 class SelfDistillation(dataset.ProblemEnv):
-    """Several samples of one problem, each with a verifier of its own.
+    """Several samples of one problem, each with its own verifier.
 
     Args:
-        source: where problems come from, as for `Dataset`.
-        num_samples: how many solutions are written, at once, 1 to 64.
-        filter: what counts as accepted: what the verifier accepts (`"verifier"`), what is right (`"truth"`), or
+        source: source of the problems, as for `Dataset`.
+        num_samples: number of solutions, written concurrently, 1 to 64.
+        filter: criterion for acceptance: the verifier accepts (`"verifier"`), the answer is right (`"truth"`), or
             `"both"`.
-        **kwargs: the others of `Dataset` but for its rubric; `answer` may be None, for problems without a known answer,
-            with `filter="verifier"`.
+        **kwargs: the other arguments of `Dataset`, except its rubric; `answer` may be None, for problems without a
+            known answer, with `filter="verifier"`.
     """
 
     name = "SelfDistillation-v0"
@@ -130,7 +130,7 @@ class SelfDistillation(dataset.ProblemEnv):
     def _sample(
         self, table: Table, number: int, question: str, truth: str | None, asked: str, budget: answers.Budget
     ) -> Rules[str | None]:
-        """One solution and its verdict; the text when it passes the filter."""
+        """One solution and its verdict; the text if it passes the filter."""
         generator, verifier = f"generator_{number}", f"verifier_{number}"
         text = None
         try:
@@ -141,7 +141,7 @@ class SelfDistillation(dataset.ProblemEnv):
             )
         except Forfeit as forfeit:
             table.penalize(forfeit)
-            if text is not None:  # a zero for what nobody has judged: nothing is to be learned from it
+            if text is not None:  # a zero without a verdict must not be learned from
                 table.note(generator, trainable=False)
             return None
         accepted = verdict == "accept"
@@ -156,11 +156,11 @@ class SelfDistillation(dataset.ProblemEnv):
 def write_dataset(episodes: Iterable[Episode], path: str | Path) -> int:
     """Writes the accepted solutions of episodes as chat examples, one JSON object a line, without repetitions.
 
-    The file appears whole or not at all; one that is there already is replaced. Episodes without accepted solutions
-    (of another env, or cut off) add nothing.
+    The file is written atomically and replaces an existing one. Episodes without accepted solutions (of another env, or
+    truncated) add nothing.
 
     Returns:
-        How many examples were written.
+        The number of examples written.
 
     Raises:
         OSError: the file cannot be written.

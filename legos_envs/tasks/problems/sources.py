@@ -1,9 +1,9 @@
-"""Where problems come from: the generated word problems, a local file, a Hugging Face data set, or rows in memory.
+"""Sources of problems: the generated word problems, a local file, a Hugging Face data set, or rows in memory.
 
     problems = open_source("test.jsonl", answer_pattern="####")
     problems[3].question, problems[3].answer
 
-All rows are checked when a source is opened. An error names the file, the line and the field.
+All rows are checked when a source is opened. Errors name the file, the line and the field.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WORDS = "words"
 
 
 class Problem(NamedTuple):
-    """A question and its true answer; None where the data has none."""
+    """A question and its true answer; None if the data has none."""
 
     question: str
     answer: str | None
@@ -43,7 +43,7 @@ class Problems(Protocol):
 
 
 class Words:
-    """The generated word problems by their seeds; `seeds` are those of the first `size` of a split."""
+    """The generated word problems by seed; `seeds` are those of the first `size` problems of a split."""
 
     def __init__(self, size: int = 10_000, level: int | None = None, split: str = "all"):
         self.size = arguments.whole("size", size, 1)
@@ -59,7 +59,7 @@ class Words:
 
 
 class _Seeds(Sequence[int]):
-    """The seeds of the first `size` word problems of a split; they are looked for when one is asked for."""
+    """The seeds of the first `size` word problems of a split, found on demand."""
 
     def __init__(self, size: int, level: int | None, split: str):
         self.of = size, level, split
@@ -84,11 +84,11 @@ def open_source(
     level: int | None = None,
     size: int = 10_000,
 ) -> Problems:
-    """Opens a source of problems; the arguments are those of `Dataset`, but `answer` None reads no answers.
+    """Opens a source of problems; the arguments are those of `Dataset`, but `answer=None` reads no answers.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the source is of no known kind or is empty, or a row does not fit and `bad_rows` is not `"skip"`.
+        ValueError: the source is of an unknown kind or empty, or a row does not fit and `bad_rows` is not `"skip"`.
         ImportError: a package is missing; the message says which.
         DataSetUnavailable: a Hugging Face data set cannot be loaded.
     """
@@ -96,7 +96,7 @@ def open_source(
         without_source(config=config, fields=fields)
         return Words(size, level, split or "train")
     if level is not None:
-        raise ValueError(f"level is for the generated problems, source {WORDS!r}, alone; got {level!r}")
+        raise ValueError(f"level is only for the generated problems, source {WORDS!r}; got {level!r}")
     names = {"question": arguments.text("question", question, 200)}
     if answer is not None:
         names["answer"] = arguments.text("answer", answer, 200)
@@ -122,14 +122,14 @@ def open_source(
 
 
 def _problem(row: Mapping[str, str], pattern: str | None, field: str | None) -> Problem:
-    """The problem of a row; `pattern` is what the answer stands behind in the field that is called `field`."""
+    """The problem of a row; the answer begins after `pattern` in the field named `field`."""
     answer = row.get("answer")
     if answer is None:
         return Problem(row["question"], None)
     if pattern is not None:
         _, mark, answer = answer.rpartition(pattern)
         if not mark or not answer.strip():
-            raise ValueError(f"field {field!r} has no answer behind {pattern!r}")
+            raise ValueError(f"field {field!r} has no answer after {pattern!r}")
     return Problem(row["question"], answer.strip())
 
 
@@ -137,9 +137,9 @@ def _problem(row: Mapping[str, str], pattern: str | None, field: str | None) -> 
 
 
 def drawn(problems: Problems, source: Any, split: str | None) -> Sequence[int]:
-    """The indices of the problems that episodes are about: all, or those of a split of `legos_envs.tasks.splits`.
+    """The indices of the problems that episodes use: all, or those of a split of `legos_envs.tasks.splits`.
 
-    A Hugging Face data set has splits of its own. Generated problems are made for theirs.
+    A Hugging Face data set has its own splits. Generated problems are generated per split.
 
     Raises:
         ValueError: the split is unknown or holds no problem.
@@ -162,17 +162,17 @@ def _words_of(size: int, level: int | None, split: str) -> Sequence[int]:
 def choose(table: Table, size: int, order: str, drawn: Sequence[int] | None = None) -> int:
     """The index of an episode's problem, a function of seed and options.
 
-    With `"seed"`, seeds 0 to N - 1 take each of N problems once, in a shuffled order, the next N seeds again in another
-    order. `"sequential"` takes them as they stand; `"random"` draws. At a nested table it is always drawn.
+    With `"seed"`, seeds 0 to N - 1 take each of N problems once, in shuffled order, and the next N seeds take them in
+    another order. `"sequential"` takes them in order; `"random"` draws. At a nested table the problem is always drawn.
 
     Args:
-        table: the episode's.
-        size: how many problems there are.
+        table: the episode's table.
+        size: number of problems.
         order: one of `ORDERS`.
         drawn: the indices to choose from without the option; None for all.
 
     Raises:
-        ValueError: option `index` is not from 0 to `size` - 1, nor among those drawn.
+        ValueError: option `index` is neither from 0 to `size` - 1 nor in `drawn`.
     """
     some = range(size) if drawn is None else drawn
     given = table.options.get("index")
@@ -187,5 +187,5 @@ def choose(table: Table, size: int, order: str, drawn: Sequence[int] | None = No
 
 @functools.lru_cache(16)
 def _shuffled(size: int, epoch: int) -> np.ndarray:
-    """The problems in a shuffled order, (size,): another one in every epoch, the same for all envs."""
+    """The problems in shuffled order, (size,): different in every epoch, the same for all envs."""
     return keyed_generator(epoch, f"order of {size}").permutation(size)

@@ -1,5 +1,5 @@
 r"""A challenger reads a document and writes a question about it; reasoners answer without the document. The challenger
-is paid most when half of the reasoners are right, and the document keeps it honest: the answer must stand in it. The
+is paid most if half of the reasoners are right, and the document keeps it honest, since it must contain the answer. The
 task of SPICE, self-play in corpus environments.
 
 | | |
@@ -21,44 +21,44 @@ for agent in env.agent_iter():
 
 ## What each seat is told
 
-The challenger: the document, and what makes a good question. Each reasoner: the question alone. Nobody else sees the
+The challenger: the document, and what makes a good question. Each reasoner: only the question. Nobody else sees the
 document, the challenger's answer or its reasoning, and reasoners do not see one another.
 
 ## Actions
 
-The challenger ends with two lines, `Question: ...` and `Answer: ...`; what stands before them is ignored. A reasoner
-writes any text; its answer is read as in `Dataset-v0` (`\boxed{}`, `####`, `Answer:`, the last number) and compared as
-there: words without case and articles, numbers exactly.
+The challenger ends with two lines, `Question: ...` and `Answer: ...`; any text before them is ignored. A reasoner
+writes any text; its answer is read as in `Dataset-v0` (`\boxed{}`, `####`, `Answer:`, the last number) and compared in
+the same way: words ignoring case and articles, numbers exactly.
 
 ## Rewards
 
-- A reasoner: 1 when its answer is the challenger's, else 0.
+- A reasoner: 1 if its answer is the challenger's, else 0.
 - The challenger: `exp(-(v - 0.25)^2 / (2 * 0.01))`, where v = p(1 - p) is the variance of "right or wrong" among the
-  reasoners. It is 1 for p = 1/2 and 0.044 when all or none are right.
-- A question whose answer does not stand in the document word for word (`"unsupported"`), or that contains its answer
+  reasoners. It is 1 for p = 1/2 and 0.044 if all or none are right.
+- A question whose answer is not in the document word for word (`"unsupported"`), or that contains its answer
   (`"leaked"`), pays the challenger `bad_question_reward` (-0.1); no reasoner is asked.
-- A challenger that writes no readable question (after the retries), and a reasoner that says nothing, get
-  `invalid_reward`, -1 by default. Nobody else pays for it.
+- A challenger that writes no valid question (after the retries) and a reasoner that says nothing get `invalid_reward`,
+  -1 by default. Nobody else is penalised.
 
 ## End
 
 When all reasoners have answered. `info["outcome"]` is `"played"`, `"unsupported"`, `"leaked"` or `"invalid_question"`.
-Only then the infos have `document`, `title`, `question`, `truth` and `solve_rate`, a reasoner's also `correct`.
+Only then do infos have `document`, `title`, `question`, `truth` and `solve_rate`, a reasoner's also `correct`.
 
 ## Arguments
 
-`source="facts"`, the default, are 4,000 passages, each with four facts about one of 32 towns of a made-up world. The
-same 224 facts come back in many passages, so that a reasoner can learn them, as it can learn what is written about the
-real world. `source="sample"` are 24 passages about real things; else the documents are yours.
+`source="facts"`, the default, provides 4,000 passages, each with four facts about one of 32 towns of a made-up world.
+The same 224 facts recur in many passages, so that a reasoner can learn them, just as it can learn facts about the real
+world. `source="sample"` provides 24 passages about real things; other sources are your own documents.
 
 `split="train"` and `split="test"` keep training and test apart: a fifth of the passages, by a hash of their text, is
-for testing. So no passage is in both; each fact alone is.
+for testing. So no passage is in both, but individual facts are.
 
 ## Scripted players
 
-`cloze` is a challenger that leaves out the last word of a sentence and asks for it, `forger` one whose answers are not
-in the document. Reasoners: `reader` knows the passages in the box by heart, `coin` half of the time, `ignorant` never
-answers right. `random` plays all of these; its reasoner guesses what it does not know.
+Challengers: `cloze` leaves out the last word of a sentence and asks for it, `forger` gives answers that are not in the
+document. Reasoners: `reader` knows the bundled passages by heart, `coin` half of the time, `ignorant` never answers
+correctly. `random` plays all of these; its reasoner guesses what it does not know.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -108,11 +108,11 @@ ANSWER = {
 }
 GAP = "____"
 WINDOW = 10
-"""How many words of a sentence come before the gap."""
+"""Number of words of a sentence before the gap."""
 
 
 def variance_reward(rate: float) -> float:
-    """What a challenger gets for a question that a share `rate` of the reasoners got right: at most 1, at 1/2."""
+    """The challenger's reward for a question that a share `rate` of the reasoners got right: at most 1, at 1/2."""
     return math.exp(-((rate * (1 - rate) - 0.25) ** 2) / (2 * 0.01))
 
 
@@ -120,7 +120,7 @@ def variance_reward(rate: float) -> float:
 
 
 def cloze(decision: Decision) -> str:
-    """A challenger that leaves out the last word of a sentence, which its passage has once; a reasoner that knows."""
+    """A challenger that leaves out the last word of a sentence, which its passage has once; an informed reasoner."""
     if decision.role != "challenger":
         return _reasoner(decision, 1.0)
     prompt = decision.messages[0]["content"]
@@ -143,7 +143,7 @@ def forger(decision: Decision) -> str:
 
 
 def _reasoner(decision: Decision, odds: float, guess: bool = False) -> str:
-    """A reasoner that knows all passages and says so with the given odds; else it guesses or says that it cannot."""
+    """A reasoner that recalls any passage with the given odds; otherwise it guesses or admits that it does not know."""
     prompt, rng = decision.messages[0]["content"], Random(decision.seed)
     before = prompt.partition("\n")[0].partition("missing: ")[2].partition(GAP)[0]
     knows, result = rng.random() < odds, "I do not know"
@@ -169,22 +169,23 @@ def varied(decision: Decision) -> str:
 
 
 class SPICE(TextEnv):
-    """A challenger asks about a document, reasoners answer without it; paid for questions that half of them can answer.
+    """A challenger asks about a document, reasoners answer without it; it is paid for questions that half of them
+    answer.
 
     Args:
         source: `"facts"`, `"sample"`; a path or several: `.txt`, or `.jsonl`, `.json` and `.parquet` with a field
-            `text` and perhaps a `title`, or a directory of such files; `"hf:NAME"`; or a list of mappings.
-        split: `"all"`, `"train"` or `"test"`; of a Hugging Face data set, its own split.
-        num_reasoners: how many answer the question, at once.
-        bad_question_reward: what the challenger gets for a question without support, or with its answer in it.
-        order: which document a seed gets, as for `Dataset`.
-        max_chars: the longest passage; longer documents are cut into several.
-        fields: what your source calls `text` and `title`, such as `{"text": "body"}`.
-        config: of a Hugging Face data set.
+            `text` and optionally `title`, or a directory of such files; `"hf:NAME"`; or a list of mappings.
+        split: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, its own split.
+        num_reasoners: number of reasoners, who answer concurrently.
+        bad_question_reward: the challenger's reward for a question without support, or that contains its answer.
+        order: assignment of documents to seeds, as for `Dataset`.
+        max_chars: maximum length of a passage; longer documents are split into several.
+        fields: names of `text` and `title` in your source, such as `{"text": "body"}`.
+        config: configuration of a Hugging Face data set.
         bad_rows: `"refuse"` or `"skip"`.
 
     Raises:
-        ValueError: an argument or reset option is out of its range, or the corpus cannot be read.
+        ValueError: an argument or reset option is out of range, or the corpus cannot be read.
         FileNotFoundError: there is no such corpus.
     """
 
@@ -192,7 +193,7 @@ class SPICE(TextEnv):
     name = "SPICE-v0"
     default_memory = "state"
     hidden_information = True
-    reset_options = {"index": "which passage, from 0", "document": "a text to ask about instead"}
+    reset_options = {"index": "index of the passage, from 0", "document": "a text to ask about instead"}
     scripted_players = {
         "random": varied,
         "cloze": cloze,

@@ -1,9 +1,9 @@
-"""Grade-school word problems made from a seed: 20 kinds in three levels, every answer a whole number.
+"""Grade-school word problems generated from a seed: 20 kinds in three levels, every answer a whole number.
 
     word_problem(7).question, word_problem(7).answer, word_problem(7, level=3)
 
-A level counts steps: 1 takes one operation, 2 takes two, 3 three or more. Level 0 has the kinds of level 1 with small
-numbers. Without a level all kinds of levels 1 to 3 come alike.
+A level counts steps: 1 takes one operation, 2 takes two, 3 takes three or more. Level 0 has the kinds of level 1 with
+small numbers. Without a level, all kinds of levels 1 to 3 are equally likely.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FRUIT = ["apples", "pears", "plums", "oranges", "peaches", "lemons", "figs", "ma
 
 
 class WordProblem(NamedTuple):
-    """A problem in words, its answer, where it comes from, and its working: an expression whose value is the answer."""
+    """A problem in words, its answer, its origin, and its working: an expression whose value is the answer."""
 
     question: str
     answer: int
@@ -36,9 +36,9 @@ class WordProblem(NamedTuple):
 
 
 class TemplateValues:
-    """What a template draws from: numbers, names without repetition, things.
+    """The values that a template draws from: numbers, names without repetition, things.
 
-    When `small`, numbers are from 2 to 9, and from 11 to 18 where they would be at least 20.
+    If `small`, numbers are from 2 to 9, or from 11 to 18 where they would otherwise be at least 20.
     """
 
     def __init__(self, rng: Generator, small: bool = False):
@@ -77,7 +77,7 @@ def word_problem(seed: int, level: int | None = None) -> WordProblem:
     """The word problem of a seed: equal for equal arguments, on every machine.
 
     Raises:
-        ValueError: the seed is not a whole number of at least 0, or the level none of 0, 1, 2, 3 or None.
+        ValueError: the seed is not a non-negative integer, or the level is not 0, 1, 2, 3 or None.
     """
     question, working, kind, of_level = _drawn(seed, level)
     answer = arithmetic.read(working).value
@@ -87,7 +87,7 @@ def word_problem(seed: int, level: int | None = None) -> WordProblem:
 
 
 def question_of(seed: int, level: int | None = None) -> str:
-    """`word_problem(seed, level).question`, in half the time: nothing is worked out."""
+    """`word_problem(seed, level).question`, in half the time, since the answer is not computed."""
     return _drawn(seed, level)[0]
 
 

@@ -1,1 +1,1 @@
-"""Agents who work on one thing together."""
+"""Agents that work on one task together."""

@@ -1,6 +1,6 @@
-r"""An assistant answers a question that is too long for its helper, by asking the helper shorter ones: each in a new
-conversation, so the helper knows nothing of the whole. The helper is a person at the terminal, or any policy. Code
-checks the answer, or a person rates it.
+r"""An assistant answers a question that is too long for its helper by asking the helper shorter ones, each in a new
+conversation, so that the helper never sees the whole question. The helper is a person at the terminal, or any policy.
+Code checks the answer, or a person rates it.
 
 | | |
 |---|---|
@@ -11,44 +11,45 @@ checks the answer, or a person rates it.
 
 ## What each seat is told
 
-The assistant: the question, what it asked and was answered, and how many questions are left. The helper: one short
-question, nothing else, in a new conversation each time. The rater: question and answer, quoted, but not what was
-asked.
+The assistant: the question, its questions so far with their answers, and the number of questions left. The helper: one
+short question, nothing else, in a new conversation each time. The rater: the question and the answer, quoted, but not
+the helper's part.
 
 ## Actions
 
-Assistant: `[ask: short question]` or `[answer: the answer]` (`\boxed{ask: ...}` with `action_format="boxed"`).
-Helper: any text, of which `max_answer_chars` characters are passed on. Rater: a grade from `[1]` to `[5]`.
+Assistant: `[ask: short question]` or `[answer: the answer]` (`\boxed{ask: ...}` with `action_format="boxed"`). Helper:
+any text, of which at most `max_answer_chars` characters are passed on. Rater: a grade from `[1]` to `[5]`.
 
 ## Rewards
 
-At the end, to the assistant: 1 for the right answer, else 0; with a rater (grade - 1) / 4. Minus `question_cost` for
+At the end, to the assistant: 1 for the right answer, else 0; with a rater, (grade - 1) / 4; minus `question_cost` for
 every question asked. A helper that is a trainable policy gets the same without the cost; a person and the rater get
 nothing.
 
-`process_reward=w` pays the assistant w more times the share of the question's numbers that it passed on to the helper:
-a first lesson for a model that asks about something else. It can be earned without an answer; 0, the default, is off.
+`process_reward=w` also pays the assistant w times the share of the question's numbers that it passed on to the helper:
+a first lesson for a model that asks about something else. It can be earned without an answer; 0, the default, turns it
+off.
 
 Range: -`question_cost` x `max_questions` to 1 + `process_reward`, and `invalid_reward` for an invalid move, which pays
-nobody else. When a person or the rater is not understood, the episode ends with the outcome `"unscored"` and pays
+nobody else. If a person or the rater gives no valid reply, the episode ends with the outcome `"unscored"` and pays
 nothing.
 
 ## End
 
-With the answer, or the rating of it. `info["questions"]` lists what was asked and answered, `info["answer"]` is the
-answer, `info["truth"]` the true one (None with a rater), `info["grade"]` the grade (None without). `info["outcome"]`
-is `"right"`, `"wrong"` or `"rated"`.
+With the answer, or its rating. `info["questions"]` lists the questions and their answers, `info["answer"]` is the
+answer, `info["truth"]` the true one (None with a rater), `info["grade"]` the grade (None without). `info["outcome"]` is
+`"right"`, `"wrong"` or `"rated"`.
 
 ## Arguments
 
-A fifth of all expressions and open questions, chosen by a hash of their text, is the split `"test"`. Of the open
-questions one in eight is written by hand, the others are made from templates.
+A fifth of all expressions and open questions, chosen by a hash of their text, is the split `"test"`. One in eight of
+the open questions is handwritten, the others come from templates.
 
-To sit in for the helper: `legos_envs.policies.HumanPolicy()` as the policy of the role `person`.
+To play the helper yourself, use `legos_envs.policies.HumanPolicy()` as the policy of the role `person`.
 
 ## Scripted players
 
-Assistants: `decompose` asks for one operation at a time, `guess` answers 0 at once. Helpers: `calculator` works out
+Assistants: `decompose` asks for one operation at a time, `guess` answers 0 at once. Helpers: `calculator` evaluates
 what it is asked, `liar` adds one. Raters: `kind` gives 5, `strict` 1, `on_topic` the share of the question's keywords
 that the answer names, and the assistant `on_topic` names them all. `random` is one of these, and rates at random.
 
@@ -106,7 +107,7 @@ OPEN_QUESTIONS = (
 
 
 class AssistantReply(NamedTuple):
-    """What the assistant does: ask or answer."""
+    """The assistant's move: ask or answer."""
 
     kind: str
     text: str
@@ -116,28 +117,29 @@ class Amplification(TextEnv):
     r"""An assistant that may ask a helper short questions before it answers.
 
     Args:
-        max_questions: how many questions the assistant may ask, 0 to 50.
+        max_questions: maximum number of questions by the assistant, 0 to 50.
         helper: `"person"` (role `person`, not trained) or `"policy"` (role `helper`, trained).
         rating: None for arithmetic, checked by code; `"person"` for open questions and a rater.
-        operations: how many operations the arithmetic takes, 1 to 8.
-        question_cost: what each question costs, 0 to 1.
-        process_reward: what the assistant is paid for passing all numbers of the question on to the helper, 0 to 1;
-            for some of them, that share. Not with a rater.
-        max_question_chars: how long a question to the helper may be; None for 20 with the env's
-            own arithmetic, else 500.
-        max_answer_chars: how much of the helper's answer the assistant gets to read.
-        source: questions (field `question`, and `answer` without a rater; of a worked answer what it marks by
+        operations: number of arithmetic operations, 1 to 8.
+        question_cost: cost of each question, 0 to 1.
+        process_reward: reward for passing all numbers of the question on to the helper, 0 to 1; in proportion for some
+            of them. Not with a rater.
+        max_question_chars: maximum length of a question to the helper; None for 20 with the built-in arithmetic, else
+            500.
+        max_answer_chars: maximum length of the helper's answer as the assistant reads it.
+        source: questions (field `question` and, without a rater, `answer`; of a worked answer the part marked by
             `\boxed{}`, `####` or `Answer:`): a path (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"` or a list; None for
-            the env's own.
-        fields: what the source calls the task's fields, such as `{"question": "problem"}`.
-        split: which items, also of a source: `"all"`, `"train"` or `"test"`; of a Hugging Face data set its own split.
-        config: of a Hugging Face data set.
+            the built-in ones.
+        fields: the source's names for the task's fields, such as `{"question": "problem"}`.
+        split: items to use, also of a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, its own
+            split.
+        config: configuration of a Hugging Face data set.
         bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
     """
 
     slow_steps = True
     name = "Amplification-v0"
-    reset_options = {"question": "a question of your own", "answer": "the true answer to it, without a rater"}
+    reset_options = {"question": "your own question", "answer": "its true answer, without a rater"}
 
     def __init__(
         self,
@@ -179,14 +181,14 @@ class Amplification(TextEnv):
         super().__init__(**kwargs)
 
     def play(self, table: Table) -> Rules[float | None]:
-        """Returns what the answer was worth, 0 to 1; None when an agent forfeited."""
+        """Returns the value of the answer, 0 to 1; None if an agent forfeited."""
         question, truth = self._question(table)
         if truth is not None:
             answers.prepare(truth)
         asked: list[dict[str, str]] = []
         try:
             answer = yield from self._answer(table, question, asked)
-        except Forfeit as forfeit:  # the default share would pay the helper for it
+        except Forfeit as forfeit:  # the default share would reward the helper for it
             table.penalize(forfeit)
             table.note(outcome="invalid", offenders=list(forfeit.agents), questions=asked)
             return None
@@ -206,13 +208,13 @@ class Amplification(TextEnv):
         return worth
 
     def _question(self, table: Table) -> tuple[str, str | None]:
-        """The question, and the true answer where code checks it."""
+        """The question, and the true answer if code checks it."""
         question, answer = table.options.get("question"), table.options.get("answer")
         if question is None and answer is not None:
             raise ValueError("option answer needs option question")
         if self.rating is not None:
             if answer is not None:
-                raise ValueError("option answer is for questions that code checks, without rating='person'")
+                raise ValueError("option answer is only for questions that code checks, without rating='person'")
             if question is not None:
                 return arguments.text("option question", question), None
             if self.items is None:
@@ -228,7 +230,7 @@ class Amplification(TextEnv):
         return arguments.text("option question", question), arguments.text("option answer", str(answer), 400)
 
     def _answer(self, table: Table, question: str, asked: list[dict[str, str]]) -> Rules[str]:
-        """The assistant's answer; what it asked before is put into `asked`."""
+        """The assistant's answer; its questions are appended to `asked`."""
         write = parsing.write_action
         ask, give = (write(f"{kind}: ...", self.action_format) for kind in ("ask", "answer"))
         table.tell("assistant_0", f"Question: {question}")
@@ -273,14 +275,14 @@ class Amplification(TextEnv):
 
 
 def passed_on(question: str, asked: Sequence[Mapping[str, str]]) -> float:
-    """The share of a question's numbers that questions to the helper have too, each as often as it stands there."""
+    """The share of a question's numbers, counting repetitions, that also occur in questions to the helper."""
     numbers = Counter(NUMBER.findall(question))
     said = Counter(number for each in asked for number in NUMBER.findall(each["question"]))
     return (numbers & said).total() / numbers.total() if numbers else 0.0
 
 
 def _asked(row: dict[str, Any]) -> tuple[str, str | None]:
-    """The question of a row, and its true answer: of a worked answer, what it marks as such (`#### 72`)."""
+    """The question of a row, and its true answer: of a worked answer, the marked part (`#### 72`)."""
     answer = row.get("answer")
     if answer is not None:
         answer = arguments.text("answer", answers.stated_answer(answer) or answer, 400)
@@ -288,7 +290,7 @@ def _asked(row: dict[str, Any]) -> tuple[str, str | None]:
 
 
 def make(rng: np.random.Generator, operations: int) -> tuple[str, int]:
-    """An expression in nested parentheses that takes so many operations, and its value, which is not 0."""
+    """An expression in nested parentheses with this many operations, and its value, which is not 0."""
     while True:
         value = int(rng.integers(10, 50))
         text = str(value)
@@ -313,7 +315,7 @@ def make(rng: np.random.Generator, operations: int) -> tuple[str, int]:
 
 
 def _decompose(decision: Decision) -> str:
-    """Asks for what stands in the innermost parentheses, puts the answer in its place, and so on."""
+    """Asks about the innermost parentheses, substitutes the answer, and so on."""
     if decision.role != "assistant":
         return _calculator(decision)
     text = "\n".join(message["content"] for message in decision.messages if message["role"] == "user")

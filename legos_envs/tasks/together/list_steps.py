@@ -1,4 +1,4 @@
-"""Tasks on lists of numbers: steps in words, in an order that is given apart from them, and what comes out."""
+"""Tasks on lists of numbers: steps in words, an order given separately, and the resulting list."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 Step = Callable[[list[int]], list[int]]
 LEAST, MOST = 2, 8
-"""How many steps a task can have."""
+"""Minimum and maximum number of steps of a task."""
 _FIXED: dict[str, Step] = {
     "reverse the list": lambda x: x[::-1],
     "sort the list from small to large": sorted,
@@ -26,11 +26,11 @@ STEPS: dict[str, Step] = _FIXED | {
     _ADD.format(k): (lambda x, k=k: [n + k for n in x])  # type: ignore[misc]
     for k in range(1, 10)
 }
-"""Every step by its words."""
+"""Every step by its wording."""
 
 
 class ListTask(NamedTuple):
-    """A list, steps under letters, and the order in which they are to be done."""
+    """A list, lettered steps, and the order in which to apply them."""
 
     start: tuple[int, ...]
     steps: tuple[str, ...]
@@ -44,12 +44,12 @@ class ListTask(NamedTuple):
 
     @property
     def result(self) -> list[int]:
-        """What the steps in their order make of the list."""
+        """The list after applying the steps in order."""
         return apply([self.steps[i] for i in self.order], self.start)
 
 
 def apply(steps: Sequence[str], start: Sequence[int]) -> list[int]:
-    """What steps, named by their words, make of a list."""
+    """A list after applying steps, given by their wording."""
     numbers = list(start)
     for words in steps:
         numbers = STEPS[words](numbers)
@@ -57,7 +57,7 @@ def apply(steps: Sequence[str], start: Sequence[int]) -> list[int]:
 
 
 def make(rng: np.random.Generator, count: int) -> ListTask:
-    """A task of `count` different steps. The order is never that of the letters, and it matters for the result."""
+    """A task of `count` distinct steps. The order is never alphabetical, and it matters for the result."""
     while True:
         start = tuple(int(n) for n in rng.integers(1, 20, size=int(rng.integers(3, 6))))
         names = [*_FIXED, _ADD.format(int(rng.integers(1, 10)))]
@@ -68,19 +68,19 @@ def make(rng: np.random.Generator, count: int) -> ListTask:
 
 
 def key(task: ListTask) -> str:
-    """What is to be done, however the steps are lettered: names the task for splits."""
+    """The steps regardless of their letters: identifies the task for splits."""
     return f"{list(task.start)}: {', '.join(task.steps[i] for i in task.order)}"
 
 
 def score(got: Sequence[int], wanted: Sequence[int], partial: bool = True) -> float:
-    """1 for the right list; else, with `partial`, the share of places that agree, of the longer list's, else 0."""
+    """1 for the right list; else, with `partial`, the matching positions as a share of the longer list, else 0."""
     if not partial or not wanted:
         return float(list(got) == list(wanted))
     return sum(a == b for a, b in zip(got, wanted)) / max(len(got), len(wanted))
 
 
 def steps_in(text: str) -> list[str]:
-    """The steps that lines of a text name, in order; lines that name none are left out."""
+    """The steps named by lines of a text, in order; other lines are ignored."""
     result = []
     for line in text.splitlines():
         words = line.partition(".")[2].strip().casefold().rstrip(".") if line[:1].isdigit() else ""

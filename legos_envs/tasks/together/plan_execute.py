@@ -1,6 +1,6 @@
-r"""Four roles solve one task that none can solve alone: a planner puts steps in order without seeing the list, an
-executor carries the plan out without seeing the task, a critic sees everything and may only comment, a reviser gives
-the final answer without seeing the task. Code knows the right list.
+r"""Four roles solve one task that no single role can solve: a planner orders the steps without seeing the list, an
+executor carries out the plan without seeing the task, a critic sees everything but may only comment, and a reviser
+gives the final answer without seeing the task. Code knows the right list.
 
 | | |
 |---|---|
@@ -18,8 +18,8 @@ the final answer without seeing the task. Code knows the right list.
 | critic | yes | yes | yes | yes | |
 | reviser | | yes | yes | yes | yes |
 
-The steps stand under letters, and the order is given by letters: the planner has to put them together. Of plan and
-comment `max_chars` characters are passed on; a longer text is cut in its middle, with a mark.
+The steps are lettered, and the order is given by letters: the planner has to combine the two. At most `max_chars`
+characters of a plan or comment are passed on; longer ones are shortened in the middle, with a marker.
 
 ## Actions
 
@@ -28,17 +28,17 @@ Planner and critic: any text. Executor and reviser: text whose last bracket is t
 
 ## Rewards
 
-At the end. A list scores 1 when it is right, else the share of its places that are right (0 with `partial=False`).
-Planner and executor get the score of the final list, critic and reviser that plus `improvement_weight` times (final -
-first).
+At the end. A list scores 1 if it is right, else the share of its positions that are right (0 with `partial=False`).
+Planner and executor get the score of the final list, critic and reviser the same plus `improvement_weight` times
+(final - first).
 
 Range: 0 to 1 for planner and executor, -w to 1 + w for critic and reviser, with w = `improvement_weight`. An agent
 with an invalid move gets `invalid_reward`, the others 0.
 
 ## End
 
-After `rounds` comments and revisions. `info["first"]` and `info["final"]` are the scores, `info["lists"]` all lists
-that were given, `info["truth"]` the right one, `info["outcome"]` is `"solved"` or `"failed"`.
+After `rounds` comments and revisions. `info["first"]` and `info["final"]` are the scores, `info["lists"]` all submitted
+lists, `info["truth"]` the right one, `info["outcome"]` is `"solved"` or `"failed"`.
 
 ## Arguments
 
@@ -46,9 +46,9 @@ A fifth of all tasks, chosen by a hash of the list and its steps in their order,
 
 ## Scripted players
 
-`good` does each role perfectly. `lost` gives the list `[0]`, plans and comments nothing of use. `poor` plans in the
-order of the letters, returns the list as it got it and finds nothing wrong. `random` is `good` three times in four,
-else `poor`.
+`good` plays each role perfectly. `lost` gives the list `[0]` and writes useless plans and comments. `poor` plans in
+alphabetical order, returns the list unchanged and finds nothing wrong. `random` is `good` three times in four, else
+`poor`.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -58,12 +58,12 @@ else `poor`.
 | `*=scripted:good executor=scripted:lost critic=scripted:lost` | `planner 0, executor 0, critic 0, reviser 0` | |
 | `*=scripted:poor` | `planner 0, critic 0` | `partial=False, steps=3` |
 
-What all are paid is the last list, so three of them earn as much beside a good reviser whatever they do: only the
-reviser has a floor of its own, and all of them together have one.
+All are paid for the last list, so with a good reviser the other three earn the same no matter what they do: only the
+reviser has its own floor, and all of them together have one.
 
 ## Source
 
-Plan and execution apart: Wang et al., 2023, "Plan-and-solve prompting" (arXiv:2305.04091); self-criticism and
+Planning separate from execution: Wang et al., 2023, "Plan-and-solve prompting" (arXiv:2305.04091); self-criticism and
 revision: Madaan et al., 2023, "Self-Refine" (arXiv:2303.17651). The tasks are this project's own.
 """
 
@@ -89,7 +89,7 @@ ROLES = ("planner", "executor", "critic", "reviser")
 
 
 class Task(NamedTuple):
-    """What planner and critic are told to get done, what the executor has, and what should come out."""
+    """The instructions for planner and critic, the executor's list, and the expected result."""
 
     text: str
     start: list[int]
@@ -97,19 +97,20 @@ class Task(NamedTuple):
 
 
 class PlanExecute(TextEnv):
-    """Planner, executor, critic and reviser, each with a part of what is to be known.
+    """Planner, executor, critic and reviser, each with part of the information.
 
     Args:
-        steps: how many steps a task has, 2 to 8.
-        rounds: how often critic and reviser come, 1 to 10.
-        partial: whether lists that are partly right score.
-        improvement_weight: what an improvement over the first list counts for critic and reviser, 0 to 10.
-        max_chars: how much of a plan or comment is passed on.
+        steps: number of steps of a task, 2 to 8.
+        rounds: number of comments and revisions, 1 to 10.
+        partial: whether partly right lists score.
+        improvement_weight: weight of an improvement over the first list for critic and reviser, 0 to 10.
+        max_chars: maximum length of a plan or comment that is passed on.
         source: tasks (fields `task`, a text, and `list` and `answer`, whole numbers): a path (`.jsonl`, `.json`,
-            `.parquet`), `"hf:NAME"` or a list; None for the env's own.
-        fields: what the source calls the task's fields, such as `{"task": "instructions"}`.
-        split: which items, also of a source: `"all"`, `"train"` or `"test"`; of a Hugging Face data set its own split.
-        config: of a Hugging Face data set.
+            `.parquet`), `"hf:NAME"` or a list; None for the built-in ones.
+        fields: the source's names for the task's fields, such as `{"task": "instructions"}`.
+        split: items to use, also of a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, its own
+            split.
+        config: configuration of a Hugging Face data set.
         bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
     """
 
@@ -142,11 +143,11 @@ class PlanExecute(TextEnv):
         super().__init__(**kwargs)
 
     def play(self, table: Table) -> Rules[float | None]:
-        """Returns the score of the final list, 0 to 1; None when an agent forfeited."""
+        """Returns the score of the final list, 0 to 1; None if an agent forfeited."""
         task = self._task(table)
         try:
             lists = yield from self._work(table, task)
-        except Forfeit as forfeit:  # the default share would pay the others for it
+        except Forfeit as forfeit:  # the default share would reward the others for it
             table.penalize(forfeit)
             table.note(outcome="invalid", offenders=list(forfeit.agents))
             return None
@@ -165,7 +166,7 @@ class PlanExecute(TextEnv):
         return Task(task.text, list(task.start), task.result)
 
     def _work(self, table: Table, task: Task) -> Rules[list[list[int]]]:
-        """All lists that executor and reviser gave."""
+        """All lists from executor and reviser."""
         start, form = written(task.start), parsing.write_action("4, 7, 2", self.action_format)
         plan = yield from table.ask(
             "planner_0",
@@ -220,7 +221,7 @@ def _given(row: dict[str, Any]) -> Task:
 
 
 def _key(task: Task) -> str:
-    """What names a task of a source for splits: many may share their text."""
+    """Identifies a task of a source for splits, since several may share a text."""
     return f"{task.start}: {task.text}"
 
 
@@ -230,7 +231,7 @@ def _is_whole(text: str) -> bool:
 
 
 def written(numbers: Any) -> str:
-    """A list as the prompts show it, in either action format."""
+    """A list as shown in prompts, in either action format."""
     return ", ".join(map(str, numbers))
 
 
@@ -238,7 +239,7 @@ def written(numbers: Any) -> str:
 
 
 def _after(text: str, mark: str) -> str:
-    """The rest of the last line that begins with a mark; empty when there is none."""
+    """The rest of the last line that begins with a mark; empty if there is none."""
     return next((line.removeprefix(mark) for line in reversed(text.splitlines()) if line.startswith(mark)), "")
 
 
@@ -250,7 +251,7 @@ def _task(text: str) -> ListTask:
     steps = [words for letter in "ABCDEFGH" if (words := _after(text, f"{letter}: "))]
     order = tuple("ABCDEFGH".find(letter) for letter in _after(text, "Order: ").split())
     if sorted(order) != [*range(len(steps))] or not list_steps.STEPS.keys() >= set(steps):
-        steps, order = [], ()  # a task of somebody else's
+        steps, order = [], ()  # not one of the built-in tasks
     return ListTask(tuple(_numbers(_after(text, "List: "))), tuple(steps), order)
 
 

@@ -1,7 +1,7 @@
-"""Which actions are legal, for games whose state tells. Names are what stands inside the brackets.
+"""Legal actions, for games whose state determines them. Names are the contents of the brackets.
 
-`moves(game)` gives None where any text may be said, where the list would show what a blind variant hides, and where it
-would have more than `listing.MOST` names, since prompts repeat it.
+`moves(game)` returns None if any text is legal, if the list would reveal what a blind variant hides, or if it would
+have more than `listing.MOST` names, since prompts repeat it.
 """
 
 from legos_envs.textarena.legal import board_moves, card_moves, listing, puzzle_moves, vote_moves

@@ -1,4 +1,4 @@
-"""Legal actions of games with cards and dice."""
+"""Legal actions of card and dice games."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a module of this package is made of: a table of games, and how a game's legal actions are found in it."""
+"""The basis of this package's modules: a table of games, and the lookup of a game's legal actions in it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 MOST = 64
 LONGER = {"SantoriniBaseFixedWorkerEnv": 128}
-"""Where an action is hard to find without the list."""
+"""Limits for games in which an action is hard to find without the list."""
 
 Moves = Iterable[str] | None
 _OF: dict[str, Callable[[Any], Moves]] = {}
 
 
 def moves(game: Any) -> tuple[str, ...] | None:
-    """The legal actions of the player to move; None where they are not listed, `()` where there are none."""
+    """The legal actions of the player to move; None if they are not listed, `()` if there are none."""
     listing = _OF.get(type(game).__name__)
     result = None if listing is None else listing(game)
     if result is None:
@@ -24,7 +24,7 @@ def moves(game: Any) -> tuple[str, ...] | None:
 
 
 def listed(*classes: str) -> Callable[[Callable[[Any], Moves]], Callable[[Any], Moves]]:
-    """Makes a function the list of the legal actions of TextArena's `classes`."""
+    """Registers a function that lists the legal actions of TextArena's `classes`."""
 
     def add(listing: Callable[[Any], Moves]) -> Callable[[Any], Moves]:
         _OF.update(dict.fromkeys(classes, listing))
@@ -34,7 +34,7 @@ def listed(*classes: str) -> Callable[[Callable[[Any], Moves]], Callable[[Any], 
 
 
 def state_of(game: Any) -> Any:
-    """What a game keeps of itself."""
+    """A game's own state."""
     return game.state.game_state
 
 

@@ -1,4 +1,4 @@
-"""Legal actions of puzzles for one player."""
+"""Legal actions of single-player puzzles."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _sokoban(game: Any) -> Moves:
 
 
 def _sokoban_moves(game: Any) -> Iterator[str]:
-    """A step onto floor or target, or a push of a box onto one; in `room_state` those are 1 and 2, boxes 3 and 4."""
+    """A step onto floor or a target, or a push of a box onto one; in `room_state` these are 1 and 2, boxes 3 and 4."""
     room, (r, c) = game.room_state, game.player_position
     for name, (dr, dc) in {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}.items():
         if not (0 <= r + dr < room.shape[0] and 0 <= c + dc < room.shape[1]):

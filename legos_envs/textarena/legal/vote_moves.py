@@ -1,4 +1,4 @@
-"""Legal actions of matrix games, votes and other choices from a short list."""
+"""Legal actions in matrix games, votes and other choices from a short list."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def recognise(alone: float, longer: float, beside: float, lengths: tuple[int, in
             return name
         told.append(f"{name}: {wanted[0]:.3f} and {wanted[1]:.3f}")
     raise ValueError(
-        f"with a longer sequence the gradient of a token is {seen[0]:.3f} of what it was, beside another "
+        f"with a longer sequence the gradient of a token is {seen[0]:.3f} of what it was, and next to another "
         f"{seen[1]:.3f}; known are {'; '.join(told)}"
     )
 

@@ -138,7 +138,7 @@ def read_log(folder: Path, newest: int | None = None) -> tuple[list[LogLine], Lo
         if reader.bad:
             number, reason = reader.bad[0]
             raise LogError(f"{reader.path} has no readable episode; line {number}: {reason}")
-        raise LogError(f"{reader.path} holds no finished episode yet; try again after the first step")
+        raise LogError(f"{reader.path} has no finished episode yet; try again after the first step")
     return lines, reader
 
 

@@ -71,7 +71,7 @@ class Feed:
             return {"rows": rows, "bodies": bodies, "metrics": metrics, "seen": len(self.bodies), "played": played}
 
     def site(self, path: str, query: Query) -> SiteReply | None:
-        """The page at `/`, what is new at `/lines`."""
+        """The page at `/`, new lines at `/lines`."""
         if path == "/":
             self.refresh()
             return SiteReply(self.page())
