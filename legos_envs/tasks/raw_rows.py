@@ -211,14 +211,15 @@ def _without_retries() -> Iterator[None]:
     if urllib.request.getproxies() or _resolved(host):
         yield
         return
-    before = [(module, module.HF_HUB_OFFLINE) for module in (config, constants)]
+    modules: list[Any] = [config, constants]
+    before = [(module, module.HF_HUB_OFFLINE) for module in modules]
     try:
         for module, _ in before:
-            module.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
+            module.HF_HUB_OFFLINE = True
         yield
     finally:
         for module, value in before:
-            module.HF_HUB_OFFLINE = value  # type: ignore[attr-defined]
+            module.HF_HUB_OFFLINE = value
 
 
 def _resolved(host: str) -> bool:
