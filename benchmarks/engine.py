@@ -179,12 +179,12 @@ def dialogues(repeats: int) -> Found:
     return found | {"unit": "tokens per CPU second", "cached": share[0]}
 
 
-def mixed(repeats: int) -> Found:
-    """Eight rows under four adapters against eight rows under one."""
+def mixed(rows: int, count: int, repeats: int) -> Found:
+    """Rows under several adapters against as many rows under one."""
     engine = Engine(small(), None)
-    for i in range(4):
+    for i in range(count):
         engine.publish(f"a{i}", random_adapter(small(), i), scale=2.0, version=1)
-    prompts = texts(8)
+    prompts = texts(rows)
 
     def requests(adapters: int) -> list[Request]:
         return [
@@ -192,10 +192,10 @@ def mixed(repeats: int) -> Found:
             for i, p in enumerate(prompts)
         ]
 
-    sides = {name: partial(anew, engine, requests(count)) for name, count in (("one", 1), ("four", 4))}
-    base = alternate({"base": partial(anew, engine, greedy(prompts, [NEW] * 8))}, 1)["base"]
-    found = against(sides["four"], {"one": sides["one"]}, 8 * NEW, 3 * repeats)  # a small difference, much noise
-    return found | {"unit": "tokens per CPU second", "without adapter": 8 * NEW / base}
+    one, several = (partial(anew, engine, requests(adapters)) for adapters in (1, count))
+    base = alternate({"base": partial(anew, engine, greedy(prompts, [NEW] * rows))}, 1)["base"]
+    found = against(several, {"one": one}, rows * NEW, 3 * repeats)  # a small difference, much noise
+    return found | {"unit": "tokens per CPU second", "without adapter": rows * NEW / base}
 
 
 def self_play(temperature: float, repeats: int) -> Found:
@@ -222,7 +222,8 @@ CASES = {
     "samplers": Case("200 sampling settings in flight against one", 0.9, samplers),
     "group": Case("8 samples of one prompt, 512 + 32, against no reuse", 3.0, group),
     "dialogues": Case("8 dialogues of 8 turns of 64 + 24, against no reuse", 2.2, dialogues),
-    "mixed": Case("8 rows under 4 adapters against 1", 0.95, mixed),
+    "mixed": Case("8 rows under 4 adapters against 1", 0.95, partial(mixed, 8, 4)),
+    "mixed16": Case("16 rows under 8 adapters against 1", 0.9, partial(mixed, 16, 8)),
     "swap": Case("89M: ms the engine is held by publishing LoRA rank 8", 5.0, swap, key="ours", most=True),
     "parity": Case("largest difference of a logprob from a training pass", 1e-4, parity, key="ours", most=True),
     "play": Case("256 short answers to 12 prompts, T = 0.1, against a row each", 1.0, partial(self_play, 0.1)),

@@ -7,8 +7,9 @@ gradient of all inputs, side by side in one run:
   against mlx-lm's loop over positions;
 * Mamba 2 (Granite, Falcon-H1, Nemotron-H) against mlx-lm's chunks of 256.
 
-`--hybrid ROWS` adds a gradient of ROWS x `--length` tokens through a random qwen3_5 of 4 million parameters, against
-the same model over mlx-lm's loop.
+`--hybrid ROWS` adds loss and gradient of ROWS x `--length` tokens through a random qwen3_5 of 4 million parameters: the
+learner's, at most `--max-tokens` at a time (its `max_batch_tokens`), against mlx-lm's as in `benchmarks.learner`, over
+mlx-lm's loop. `--only-hybrid` leaves the rules out.
 
 Memory is the peak of MLX's allocator above the inputs.
 """
@@ -24,15 +25,16 @@ from unittest import mock
 
 import mlx.core as mx
 import numpy as np
-from mlx import nn
 from mlx_lm.models import gated_delta, qwen3_5
 from mlx_lm.models.gated_delta import gated_delta_ops
 from mlx_lm.models.ssm import ssm_attn
 
-from benchmarks.learner import measured
+from benchmarks.learner import batch_of, measured, mlx_lm_step
 from benchmarks.models import SIZES, _config
 from inference.loading import prepare_mlx
 from inference.recurrence import chunked_gated_delta, chunked_ssd
+from legos_train.loss import LossSettings
+from legos_train.model.gradients import loss_and_grad
 from legos_train.model.policy import LoRAPolicy
 
 Rule = Callable[..., tuple[mx.array, mx.array]]
@@ -93,8 +95,8 @@ def compare(
     }
 
 
-def hybrid(rows: int, length: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """The gradient of a hybrid's LoRA weights: as the learner computes it, and over mlx-lm's loop."""
+def hybrid(rows: int, length: int, max_tokens: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Loss and gradient of a hybrid: the learner's, and mlx-lm's over its loop."""
     attention = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "partial_rotary_factor": 0.25}
     linear = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_conv_kernel_dim": 4}
     sizes = {
@@ -106,24 +108,16 @@ def hybrid(rows: int, length: int) -> tuple[Callable[[], Any], Callable[[], Any]
     }
     config = _config(*SIZES["4m"]) | {"model_type": "qwen3_5"} | sizes
     model = qwen3_5.Model(qwen3_5.ModelArgs.from_dict({"model_type": "qwen3_5", "text_config": config}))
-    trained = LoRAPolicy(model, seed=0).model
-    tokens = mx.array(np.random.default_rng(0).integers(0, SIZES["4m"][2], (rows, length)))
+    mx.eval(model.parameters())
+    policy, batch, settings = LoRAPolicy(model, seed=0), batch_of(rows, length), LossSettings(kl=0.0)
+    other = mlx_lm_step(model, policy, batch)
     chunked = gated_delta.gated_delta_ops
 
-    def step() -> Any:
-        def loss() -> mx.array:
-            return nn.losses.cross_entropy(trained(tokens)[:, :-1], tokens[:, 1:]).mean()
-
-        found = nn.value_and_grad(trained, loss)()
-        mx.eval(found)
-        return found
-
-    def over_the_loop() -> Any:
+    def over_the_loop() -> None:
         with mock.patch.object(gated_delta, "gated_delta_ops", chunked.__wrapped__):
-            return step()
+            other()
 
-    mx.eval(trained.parameters())
-    return step, over_the_loop
+    return lambda: loss_and_grad(policy, batch, settings, max_tokens=max_tokens), over_the_loop
 
 
 def main() -> None:
@@ -133,6 +127,8 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--hybrid", type=int, default=0, help="also run a whole model, on this many rows")
+    parser.add_argument("--max-tokens", type=int, default=4096, help="of one part of the learner's gradient")
+    parser.add_argument("--only-hybrid", action="store_true", help="leave out the rules by themselves")
     parser.add_argument("--json", help="also write the rows to this file")
     arguments = parser.parse_args()
     length, heads, size = arguments.length, arguments.heads, arguments.size
@@ -147,7 +143,7 @@ def main() -> None:
     rows = []
     print(f"{length} positions, {heads} heads of {size}")
     print(f"{'case':<40}{'ms':>8}{'faster':>9}{'MiB':>8}{'memory':>8}{'off':>10}")
-    for name, own, other, inputs in cases:
+    for name, own, other, inputs in [] if arguments.only_hybrid else cases:
         for gradient in (False, True):
             row = compare(name, own, other, inputs, gradient, arguments.repeats)
             rows.append(row)
@@ -157,7 +153,7 @@ def main() -> None:
                 flush=True,
             )
     if arguments.hybrid:
-        step, over_the_loop = hybrid(arguments.hybrid, length)
+        step, over_the_loop = hybrid(arguments.hybrid, length, arguments.max_tokens)
         step()
         (seconds, memory), (slow, large) = measured(step), measured(over_the_loop)
         row = {"case": "qwen3_5, a whole model", "seconds": seconds, "faster": slow / seconds}

@@ -36,7 +36,7 @@ class ModelRunner:
         self.vocab = self.forward.vocab
         self.bytes_per_entry, self.bytes_per_row = self.forward.bytes_per_entry, self.forward.bytes_per_row
         self.prefill_tokens = prefill_tokens
-        self.prefixes = PrefixCache(prefix_cache_bytes, whole=not self.forward.pads)
+        self.prefixes = PrefixCache(prefix_cache_bytes, whole=self.forward.stateful)
         self._recent: dict[str, tuple[int, ...]] = {}
 
     def new_kv(self) -> Any:

@@ -58,6 +58,7 @@ class Stepper:
         self._runner, self._delivery, self._tokenizer = runner, delivery, tokenizer
         self.kv = runner.new_kv()
         self.max_kv_bytes = max_kv_bytes
+        self._cuts_back = runner.forward.batches and not runner.forward.stateful
         self.aborts: set[int] = set()
         self._failed_steps = 0
         self._flight: Flight | None = None
@@ -89,7 +90,7 @@ class Stepper:
         outcomes: dict[Row, Outcome] = {}
         deeper: dict[Row, Logits] = {}
         try:
-            if self._runner.forward.pads and self._runner.forward.batches and self._delivery.speculating:
+            if self._cuts_back and self._delivery.speculating:
                 draft(rows, self.drafts)
             self._prepare(plan)
             for batch, logits in self._runner.feed(self.kv, rows):
@@ -181,7 +182,7 @@ class Stepper:
         ahead = max(min(row.reach, row.next + len(row.draft) + _ROOM_AHEAD) for row in rows)
         self.kv.reserve(len(rows), ahead)
         self.kv.copy(plan.copies)
-        if not self._runner.forward.pads:
+        if self._runner.forward.stateful:
             branch_states.resume(self.kv, rows)
             branch_states.hold(self.kv, rows, self.max_kv_bytes // _HELD)
         self._runner.warm(self.kv, plan.admitted, run)

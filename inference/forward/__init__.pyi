@@ -6,4 +6,5 @@ from .choose import choose_forward as choose_forward
 from .kv import capacity_for as capacity_for
 from .mlx_forward import Forward as Forward
 from .mlx_forward import Logits as Logits
+from .mlx_forward import seam as seam
 from .threads import use_threads as use_threads

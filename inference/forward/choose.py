@@ -58,7 +58,8 @@ def choose_forward(model: nn.Module, bank: AdapterBank) -> Forward:
         return _choose(model, bank)
     vocab = _vocabulary(model, bank) if few else chosen.vocab
     if isinstance(chosen, host_forward.HostForward):
-        return host_forward.HostForward(model, vocab)
+        host = host_forward.HostForward(model, vocab)
+        return host if not host.stateful or _two_agree(host, SoloForward(model, bank)) else _choose(model, bank)
     whole = chosen.over(model, vocab) if isinstance(chosen, MlxForward) else SoloForward(model, bank)
     if _plain(make_prompt_cache(model)):
         return whole
@@ -174,7 +175,7 @@ def _choose(model: nn.Module, bank: AdapterBank) -> Forward:
             f"the engine cannot run {type(model).__module__}: {type(error).__name__}: {error}"
         ) from error
     chosen = _cheapest(model, bank, solo, verdicts)
-    if verdicts.relied and not _still_agrees(chosen, solo, model):
+    if verdicts.relied and not _two_agree(chosen, solo):
         verdicts.forget()
         chosen = _cheapest(model, bank, solo, verdicts)
     verdicts.keep()
@@ -187,22 +188,20 @@ def _cheapest(model: nn.Module, bank: AdapterBank, solo: SoloForward, verdicts: 
         logger.warning("%s runs row by row, without batches or cached prefixes: %s", type(model).__module__, batched)
         return solo
     own, found = batched
-    if own.own_decoder and host_forward.fits(model):
+    if (own.own_decoder or own.stateful) and host_forward.fits(model):
         host = host_forward.HostForward(model, own.vocab)
-        if verdicts.agrees(
-            "numpy", lambda: alike(trial(host, bank.base), found()) and _same_head(host, own, bank.base)
-        ):
+        if verdicts.agrees("numpy", partial(_host_agrees, host, own, solo, found)):
             return host
     return own
 
 
-def _still_agrees(chosen: Forward, solo: SoloForward, model: nn.Module) -> bool:
-    """Re-checks two tokens, for comparisons made in another process."""
+def _two_agree(chosen: Forward, solo: SoloForward) -> bool:
+    """Compares two tokens: for comparisons made in another process, or on fewer blocks."""
     try:
         found = chosen(chosen.new_kv(), 0, [0], np.zeros((1, 2), np.int32), [solo.bank.base])
     except _MISFITS:
         return False
-    return alike([found], [solo.first], rounding(model))
+    return alike([found], [solo.first], rounding(solo.model))
 
 
 def _batched(
@@ -225,6 +224,15 @@ def _slots_agree(own: MlxForward, solo: SoloForward, found: Callable[[], list[Lo
     ours = found()
     narrowed = narrow.trials(own, solo)
     return alike(*(narrowed or (ours, trial(solo, solo.bank.base, pads=own.pads))), rounding(own.model))
+
+
+def _host_agrees(
+    host: host_forward.HostForward, own: MlxForward, solo: SoloForward, found: Callable[[], list[Logits]]
+) -> bool:
+    base = own.bank.base
+    same = alike(trial(host, base, pads=own.pads), found()) and _same_head(host, own, base)
+    # It may pad where the model's own call over slots does not.
+    return same and (own.pads or alike(trial(host, base), trial(solo, base)))
 
 
 def _same_head(host: host_forward.HostForward, own: MlxForward, base: AdapterVersion) -> bool:

@@ -21,30 +21,46 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from inference.forward import blocks
+from inference.forward import blocks, host_delta
 from inference.forward.kv import SlotKVCache
 
 _BODY = {"embed_tokens", "layers", "norm"}
 _BLOCK = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+_DELTA_BLOCK = _BLOCK - {"self_attn"} | {"linear_attn"}
 _ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj", "rope"}
 _MLP = {"gate_proj", "up_proj", "down_proj"}
-_CALL = {"self", "x", "mask", "cache"}
+_CALL = {"self", "x", "inputs", "mask", "cache"}
 
 
-def fits(model: nn.Module) -> bool:
-    """True on a CPU, for a model whose modules have the names above and no others."""
+def fits(model: nn.Module, *, deltas: bool = False) -> bool:
+    """True on a CPU, for a model whose modules have the names above and no others.
+
+    With `deltas`, some blocks may have Qwen3.5's gated delta layers instead of attention, which only host_forward.py
+    computes.
+    """
     body = getattr(model, "model", None)
     if mx.default_device().type != mx.DeviceType.cpu or not isinstance(body, nn.Module) or _children(body) != _BODY:
         return False
     return all(
-        _children(block) == _BLOCK
-        and _children(block.self_attn) - {"q_norm", "k_norm"} == _ATTENTION
+        (_attends(block) or (deltas and _recurs(block)))
         and _children(block.mlp) == _MLP
         and _arguments(block) <= _CALL
-        and _arguments(block.self_attn) <= _CALL
         and not getattr(block, "use_sliding", False)
         for block in body.layers
     )
+
+
+def _attends(block: Any) -> bool:
+    if _children(block) != _BLOCK:
+        return False
+    attention = block.self_attn
+    return _children(attention) - {"q_norm", "k_norm"} == _ATTENTION and _arguments(attention) <= _CALL
+
+
+def _recurs(block: Any) -> bool:
+    if _children(block) != _DELTA_BLOCK:
+        return False
+    return host_delta.fits(block.linear_attn, _children(block.linear_attn)) and _arguments(block.linear_attn) <= _CALL
 
 
 def _arguments(module: Any) -> set[str]:

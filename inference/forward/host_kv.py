@@ -7,18 +7,27 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from inference.forward.host_states import Held, HostStates
 from inference.forward.kv import capacity_for, power_of_two
 
 FloatArray = npt.NDArray[np.float32]
-HostSnapshot = list[tuple[FloatArray, FloatArray]]
-"""Per layer, keys and values (kv_heads, entries, head_dim) of a sequence's prefix."""
+HostSnapshot = list[tuple[FloatArray, ...]]
+"""Per layer, keys and values (kv_heads, entries, head_dim) of a sequence's prefix; then the layers' states."""
 
 
 class HostKVCache:
-    """Slots for keys and values, (slots, kv_heads, length, head_dim) per layer; capacity grows on demand."""
+    """Slots for keys and values, (slots, kv_heads, length, head_dim) per layer; capacity grows on demand.
 
-    def __init__(self, layers: int, heads: int, width: int) -> None:
+    Args:
+        layers: how many layers have keys and values.
+        heads: heads of keys and values.
+        width: size of a head.
+        states: for each layer with states instead, their shapes in one row.
+    """
+
+    def __init__(self, layers: int, heads: int, width: int, states: Sequence[Sequence[tuple[int, ...]]] = ()) -> None:
         self.shape = heads, width
+        self.states = HostStates(states)
         self.slots = 0
         self.length = 0
         self.keys: list[FloatArray] = []
@@ -29,6 +38,7 @@ class HostKVCache:
     def reset(self) -> None:
         """Forget everything, capacity included."""
         self.slots = self.length = 0
+        self.states.reset()
         heads, width = self.shape
         self.keys = [np.zeros((0, heads, 0, width), np.float32) for _ in range(self._layers)]
         self.values = [np.zeros((0, heads, 0, width), np.float32) for _ in range(self._layers)]
@@ -37,7 +47,9 @@ class HostKVCache:
         """Make room for that many slots with that many entries each, keeping the contents."""
         if slots <= self.slots and length <= self.length:
             return
-        self.slots = max(self.slots, power_of_two(slots, 1))
+        if slots > self.slots:
+            self.slots = power_of_two(slots, 1)
+            self.states.reserve(self.slots)
         self.length = max(self.length, capacity_for(length))
         for arrays in (self.keys, self.values):
             for i, old in enumerate(arrays):
@@ -59,27 +71,45 @@ class HostKVCache:
             read = [stored[source, :, :entries] for _, source, entries in moves]
             for (destination, _, entries), part in zip(moves, [p.copy() for p in read] if chained else read):
                 stored[destination, :, :entries] = part
+        self.states.copy(moves)
 
     def snapshot(self, slot: int, entries: int) -> HostSnapshot:
-        """A copy of a slot's first entries."""
-        return [(k[slot, :, :entries].copy(), v[slot, :, :entries].copy()) for k, v in zip(self.keys, self.values)]
+        """A copy of a slot's first entries and its states."""
+        states = self.states.snapshot(slot, entries)
+        kept = [(k[slot, :, :entries].copy(), v[slot, :, :entries].copy()) for k, v in zip(self.keys, self.values)]
+        return [*kept, *states]
 
     def restore(self, snapshot: HostSnapshot, slots: Iterable[int], entries: int) -> None:
-        """Write the first entries of a snapshot at the beginning of each slot."""
+        """Write the first entries of a snapshot at the beginning of each slot; with states, it has no more entries."""
         ordered: Sequence[int] = list(slots)
         self.reserve(max(ordered) + 1, entries)
         for (keys, values), k, v in zip(snapshot, self.keys, self.values):
             for slot in ordered:
                 k[slot, :, :entries] = keys[:, :entries]
                 v[slot, :, :entries] = values[:, :entries]
+        self.states.restore(snapshot[len(self.keys) :], ordered, entries)
+
+    def hold(self, slot: int) -> tuple[Held, int]:
+        """A copy of a slot's states, to continue from here later, and its size in bytes; keys and values stay."""
+        return self.states.snapshot(slot), self.bytes_per_row
+
+    def resume(self, held: Held, slot: int, entries: int) -> None:
+        """Write states held after `entries` tokens to a slot that has the keys and values of as many."""
+        self.states.restore(held, [slot], entries)
 
     def scrub(self, slot: int) -> None:
         """Zero a slot: a masked weight of 0 times a stored NaN would still be NaN for its next tenant."""
         if slot < self.slots:
             for stored in (*self.keys, *self.values):
                 stored[slot] = 0.0
+            self.states.scrub(slot)
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Bytes of a row's states, whatever its length."""
+        return self.states.bytes_per_row
 
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
-        return sum(stored.nbytes for stored in (*self.keys, *self.values))
+        return sum(stored.nbytes for stored in (*self.keys, *self.values)) + self.states.nbytes

@@ -4,7 +4,7 @@
 belongs to one batch.
 
 Logits are needed at one position of a prompt, so body and head run separately if the model has that seam: the head is
-the model's own code with its body replaced by one that returns given hidden states (`_Head`), which keeps any caps and
+the model's own code with its body replaced by one that returns given hidden states (`Head`), which keeps any caps and
 scales on the logits.
 """
 
@@ -37,6 +37,7 @@ class Forward(Protocol):
         name: as in docs/engine.md.
         batches: several rows in one call pay off, and slots can share prefixes.
         pads: rows with fewer tokens than others in a call may be padded; otherwise all must be fed equally many.
+        stateful: some layers have recurrent states, which cannot be truncated.
         ahead: `submit` returns before the device is done.
         bytes_per_entry: memory per token of a row.
         bytes_per_row: memory per row whatever its length.
@@ -48,6 +49,7 @@ class Forward(Protocol):
     bytes_per_row: int
     batches: bool
     pads: bool
+    stateful: bool
 
     @property
     def ahead(self) -> bool: ...
@@ -102,10 +104,10 @@ class MlxForward:
         self.templates = make_prompt_cache(model)
         self._mask_axes = mask_axes
         self._body: Body | None = None
-        self.head: _Head | None = None
+        self.head: Head | None = None
         self.own_decoder = False
         kv = self.new_kv()
-        self.pads, self.plain = not kv.stateful, kv.plain
+        self.stateful, self.pads, self.plain = kv.stateful, not kv.stateful, kv.plain
         self.vocab, self.bytes_per_entry, self.bytes_per_row = self._probe(agrees)
         # Half precision gains nothing from vectorised exponentials, and a different order of operations shows in it.
         whole = rounding(model) < _HALF
@@ -118,8 +120,8 @@ class MlxForward:
         other.vocab = vocab
         other.model, other.templates = model, make_prompt_cache(model)
         other.bytes_per_entry = self.bytes_per_entry // count * len(other.templates)
-        if self.head is not None and (seam := _seam(model)) is not None:
-            other._body, other.head = seam
+        if self.head is not None and (found := seam(model)) is not None:
+            other._body, other.head = found
         return other
 
     def new_kv(self) -> SlotKVCache:
@@ -198,9 +200,9 @@ class MlxForward:
         """Vocabulary size, bytes of an entry and of a row; also finds the seam between body and head, if any."""
         kv = self.new_kv()
         full = self._two_tokens(kv)
-        seam = _seam(self.model)
-        if seam is not None:
-            self._body, self.head = seam
+        found = seam(self.model)
+        if found is not None:
+            self._body, self.head = found
             if not agrees(f"head, {self._mask_axes}", lambda: self._head_agrees(full)):
                 self._body = self.head = None
         return full.shape[-1], max(kv.bytes_per_entry, 1), kv.bytes_per_row
@@ -256,7 +258,7 @@ class _FixedBody(nn.Module):
         return object.__getattribute__(self, "hidden")
 
 
-class _Head:
+class Head:
     """A model's own computation from the hidden states on."""
 
     def __init__(self, model: nn.Module, name: str) -> None:
@@ -273,13 +275,13 @@ class _Head:
             object.__setattr__(self._stub, "hidden", None)
 
 
-def _seam(model: nn.Module) -> tuple[Body, _Head] | None:
+def seam(model: nn.Module) -> tuple[Body, Head] | None:
     """The body that turns tokens into hidden states, and the head that follows; None for other designs."""
     while "model" not in model and isinstance(model.get("language_model"), nn.Module):
         model = model["language_model"]
     if not isinstance(model.get("model"), nn.Module):
         return None
-    return cast(Body, model["model"]), _Head(model, "model")
+    return cast(Body, model["model"]), Head(model, "model")
 
 
 Call = tuple[int, list[int], slice, Sequence[int] | None]

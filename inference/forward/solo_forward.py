@@ -88,6 +88,7 @@ class SoloForward:
 
     name = "row by row"
     batches, pads, ahead = False, True, False
+    stateful = False  # whatever the model has, its rows are never truncated or copied
     bytes_per_row = 0
 
     def __init__(self, model: nn.Module, bank: AdapterBank) -> None:

@@ -7,7 +7,7 @@ deal and the actions runs its rules only where it comes to a new one (`tree.py`)
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ClassVar
+from typing import Any
 
 from legos_envs import parsing
 from legos_envs.game.rules import Game, InfoSet, State
@@ -25,7 +25,7 @@ class GameEnv(TextEnv):
     default_memory = "state"
     view_shows_moves = False
     """Whether views name the legal moves, so that prompts need no list of them (prompts stay short and uniform)."""
-    replayable: ClassVar[bool] = False
+    replayable: bool = False
     """Whether all texts, rewards and infos of an episode follow from what `deal` returns and the actions, so that what
     was recorded at a position stands for running the rules to it (tree.py). A subclass has to say so itself."""
     game: Game
@@ -108,11 +108,12 @@ class GameEnv(TextEnv):
         """The tree of such envs; None where an episode may depend on more than the deal and the actions."""
         if not (self.replayable and vars(type(self)).get("replayable")):
             return None
-        settings = (self.memory, self.action_format, self.invalid_retries, self.invalid_reward)
+        settings: tuple[Any, ...] = (self.memory, self.action_format, self.invalid_retries, self.invalid_reward)
         settings += (self.invalid_opponent_reward, self.max_turns, self.max_action_chars)
         if settings != self._tree_settings:
             self._tree_settings = settings
-            self._tree = tree_of(type(self), *self._made_with, settings)
+            args, kwargs = self._made_with
+            self._tree = tree_of(type(self), args, kwargs, settings)
         return self._tree
 
     def _recorded(self) -> dict[str, Any]:
@@ -134,7 +135,7 @@ class GameEnv(TextEnv):
     def _enter(self, node: Node) -> None:
         """Becomes what was recorded; whatever callers get to see is a copy."""
         state = node.state
-        vars(self).update(state)
+        self.__dict__.update(state)
         self.rewards = state["rewards"].copy()
         self._cumulative_rewards = state["_cumulative_rewards"].copy()
         self.terminations, self.truncations = state["terminations"].copy(), state["truncations"].copy()

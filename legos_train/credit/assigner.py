@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,8 @@ Advantages = dict[str, NDArray[np.float64]]
 METHODS: dict[str, type[Any]] = {}
 """The credit methods by name; see `method`."""
 
-DECAY, GAMMA, SINGLETON = 0.95, 1.0, "rae"
+DECAY, GAMMA = 0.95, 1.0
+SINGLETON: Literal["zero", "rae"] = "rae"
 """Defaults that several methods and the settings share."""
 
 Kind = TypeVar("Kind", bound=type[Any])

@@ -5,11 +5,13 @@
     policy.load(optimizer.apply_gradients(grads, policy.trainable()))
     policy.save("adapters/step_1")
 
-There are three ways to compute the logits at the sites of a batch; the constructor tries them on a few tokens and keeps
+There are four ways to compute the logits at the sites of a batch; the constructor tries them on a few tokens and keeps
 the first that matches the model (`policy.path`; `policy.notes` says why faster ones were rejected):
 
 * `"sites"` (decoder.py): shared prefix once, last block and head at the sites only;
 * `"prefix"` (shared_prefix.py): shared prefix once, head at the sites only; any model that keeps plain keys and values;
+* `"body"`: the whole model on every token, except for the head, which sees the sites only; any model whose body and
+  head can be told apart, such as those with recurrent states;
 * `"plain"`: the whole model on every token.
 """
 
@@ -29,7 +31,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 from numpy.typing import NDArray
 
 from inference import recurrence
-from inference.forward import fastmath
+from inference.forward import fastmath, seam
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
 from legos_train.config import sections
@@ -186,6 +188,12 @@ class LoRAPolicy:
         if path == "prefix":
             hidden = hidden_states(self.model.model, len(self.model.layers), tokens, prefix)
             return self._head(hidden[rows, cols - prefix])
+        if path == "body":
+            apart = seam(self.model)
+            if apart is None:
+                raise TypeError("its body and its head cannot be told apart")
+            body, head = apart
+            return head(body(tokens)[rows, cols][None])[0]
         return self.model(tokens)[rows, cols]
 
     def _head(self, hidden: mx.array) -> mx.array:
@@ -210,9 +218,8 @@ class LoRAPolicy:
                     "so they stay in evaluation mode; on Metal their kernels may have no gradient"
                 )
         if not has_plain_cache(self.model):
-            self.notes.append("some layers do not keep plain keys and values, so the whole model runs on every token")
-            return "plain"
-        for path in ("sites", "prefix"):
+            self.notes.append("some layers do not keep plain keys and values, so every token runs in every row")
+        for path in ("sites", "prefix", "body") if has_plain_cache(self.model) else ("body",):
             try:
                 off = _distance(self._forward(batch, path), plain)
             except (AttributeError, KeyError, TypeError, ValueError) as error:

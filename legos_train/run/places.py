@@ -49,7 +49,8 @@ def place_of(
     Raises:
         ConfigError: the place cannot be reached, cannot do what the config asks, or is not one of each learner.
     """
-    wanted, given = set(config.learners if config.learner else ()), set(backend if isinstance(backend, Mapping) else ())
+    wanted = set(config.learners) if config.learner else set()
+    given = set(backend) if isinstance(backend, Mapping) else set()
     if backend is not None and wanted != given:
         raise ConfigError(
             f"backend has the learners {sorted(given)}, the config {sorted(wanted)}; give one backend for each learner "

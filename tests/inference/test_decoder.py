@@ -14,7 +14,8 @@ from mlx_lm.models import gemma, llama, qwen2, qwen3
 from inference import Engine
 from inference.adapters import linear_shapes
 from inference.forward import fastblas, few_rows
-from inference.forward.host_forward import HostForward, _Linear
+from inference.forward.host_forward import HostForward
+from inference.forward.host_layers import Linear
 from inference.forward.mlx_forward import MlxForward
 
 COMMON = {
@@ -93,7 +94,7 @@ def test_few_and_many_rows_are_multiplied_alike(rows: int) -> None:
     rng = np.random.default_rng(rows)
     linear = nn.Linear(64, 1920)
     x = rng.normal(size=(rows, 64)).astype(np.float32)
-    np.testing.assert_allclose(_Linear(linear)(x, []), np.array(linear(mx.array(x))), atol=1e-5)
+    np.testing.assert_allclose(Linear(linear)(x, []), np.array(linear(mx.array(x))), atol=1e-5)
     if rows in (7, 24):
         assert 1920 % few_rows.slice_size(rows, 1920, 64) == 0
 
@@ -118,7 +119,7 @@ def test_weights_are_used_where_they_lie() -> None:
         forward = engine._runner.forward
         assert isinstance(forward, HostForward)
         theirs = np.asarray(model.model.layers[0].mlp.up_proj.weight)
-        assert np.shares_memory(forward._blocks[0].up._weight, theirs)
+        assert np.shares_memory(forward._blocks[0].mlp._up._weight, theirs)
 
 
 @pytest.mark.parametrize("extra", [{"rope_traditional": True}, {"rope_scaling": {"type": "linear", "factor": 2.0}}])

@@ -19,7 +19,7 @@ from inference.engine.sampling import CheckedParams, draw
 
 RNG = np.random.default_rng(8)
 RULES = RNG.integers(1, 95, 20).tolist()
-KINDS = ["gemma3_text", "qwen3_5"]  # sliding windows; recurrent states
+KINDS = ["gemma3_text", "qwen3_next"]  # sliding windows; recurrent states
 
 Pair = tuple[Engine, Engine]
 

@@ -110,7 +110,7 @@ def test_a_cap_that_a_short_comparison_does_not_show_is_kept() -> None:
         assert 9000 > np.abs(expected).max() > 2000
 
 
-@pytest.mark.parametrize("name", ["gemma3_text", "mamba2", "olmoe", "ministral3"])
+@pytest.mark.parametrize("name", ["gemma3_text", "mamba2", "olmoe", "ministral3", "qwen3_5"])
 def test_prompts_of_different_lengths_in_one_pass(name: str) -> None:
     """Padding enters no state and no expert; all three join in the same step, each under another adapter."""
     with case(name, prefill_tokens=2048, prefix_cache_bytes=0) as made:
@@ -125,7 +125,8 @@ def test_prompts_of_different_lengths_in_one_pass(name: str) -> None:
             fed.append(tokens.shape)
             return forward(kv, low, offsets, tokens, *rest, **options)
 
-        watched.batches, watched.pads = forward.batches, forward.pads  # type: ignore[attr-defined]
+        for name in ("batches", "pads", "stateful"):
+            setattr(watched, name, getattr(forward, name))
         made.engine._runner.forward = watched  # type: ignore[assignment]
         assert max(made.error(c, r) for c, r in zip(made.engine.generate(requests), requests)) <= 1e-4
         shortest, _, longest = sorted(map(len, (PROMPTS[0], PROMPTS[1], PROMPTS[1][5:])))

@@ -147,7 +147,7 @@ ZOO: dict[str, Kind] = {
     "mixtral": Kind("mixtral", "mlx", _MOE),
     "olmoe": Kind("olmoe", "mlx", _MOE),
     "qwen3_next": Kind("qwen3_next", "mlx", {**_MOE, **_LINEAR_ATTENTION}, quick=True),
-    "qwen3_5": Kind("qwen3_5", "mlx", _LINEAR_ATTENTION),
+    "qwen3_5": Kind("qwen3_5", "numpy", _LINEAR_ATTENTION, quick=True),
     "mamba2": Kind(
         "mamba2",
         "mlx",

@@ -75,7 +75,7 @@ def test_every_path_gives_the_models_own_logits(options, prefix):
     policy, batch = make_policy(make_model(**options)), make_batch(prefix=prefix)
     assert policy.path == "sites" and not policy.notes
     expected = naive_logits(policy.model, batch)
-    for path in ("sites", "prefix", "plain"):
+    for path in ("sites", "prefix", "body", "plain"):
         policy.path = path
         assert close(policy.forward(batch)[mx.array(batch.position)], expected), path
 
@@ -84,11 +84,11 @@ def test_models_built_otherwise_fall_back():
     options = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 8.0}
     policy = make_policy(make_model("gemma2", **options))
     batch = make_batch()
-    assert policy.path == "plain" and policy.notes
+    assert policy.path == "body" and policy.notes
     assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
     windowed = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
     policy = make_policy(make_model("llama", **windowed))
-    assert policy.path == "plain" and "plain keys and values" in policy.notes[0]
+    assert policy.path == "body" and "plain keys and values" in policy.notes[0]
     assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
 
 

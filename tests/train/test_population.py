@@ -63,7 +63,8 @@ def test_backends_are_given_by_the_name_of_their_learner() -> None:
         *own.values()
     ]
     parts.close()
-    for given, settings in ((own["first"], config), ({"first": own["first"]}, config), (own, small())):
+    wrong: list[tuple[Any, TrainConfig]] = [(own["first"], config), ({"first": own["first"]}, config), (own, small())]
+    for given, settings in wrong:
         with pytest.raises(ConfigError, match="one backend for each learner"):
             build(settings, backend=given)
 
