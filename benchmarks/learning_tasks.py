@@ -94,7 +94,7 @@ TASKS: dict[str, Task] = {
     "Dataset-v0": PROBLEM,
     "Debate-v0": CONTEST,
     "EloArena-v0": Task((*_steps(40, 8), *RAE), "on_topic", "base", items=True, seat=JUDGE),
-    "EnsembleVote-v0": Task((*_steps(1150, 64), *SAMPLES), "oracle", "self", items=True, args=EASY, seats=5),
+    "EnsembleVote-v0": Task((*_steps(1040, 64), *SAMPLES), "oracle", "self", items=True, args=EASY, seats=5),
     "GSM8K-v0": PROBLEM,
     "HeadToHead-v0": CONTEST,
     "KuhnPoker-v0": Task(("--preset", "kuhn"), exact="nash_conv"),

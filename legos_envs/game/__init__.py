@@ -3,7 +3,7 @@
 The env and the solvers in `legos_envs.exact` read the same `Game`, so they cannot disagree about the rules.
 """
 
-from legos_envs.game.env import GameEnv
-from legos_envs.game.rules import MAX_STATES, ExactPolicy, Game, InfoSet, State, info_set
+from legos_envs.game.game_env import GameEnv
+from legos_envs.game.game_rules import MAX_STATES, ExactPolicy, Game, InfoSet, State, info_set
 
 __all__ = ["MAX_STATES", "ExactPolicy", "Game", "GameEnv", "InfoSet", "State", "info_set"]

@@ -38,12 +38,12 @@ class LiveEpisode:
     declared: dict[str, bool]
     slow: bool
     conversations: dict[str, Conversation] = field(default_factory=dict)
-    begun: dict[str, Exchange] = field(default_factory=dict)
+    begun: dict[str, OpenTurn] = field(default_factory=dict)
     """By agent: its last prompt and reply, where that prompt was a single message; see `_prompt`."""
 
 
 @dataclass(slots=True)
-class Exchange:
+class OpenTurn:
     """A single message, the prompt made of it, and what the model has said to that (None: nothing yet)."""
 
     messages: tuple[dict[str, str], ...]
@@ -272,7 +272,7 @@ class Rollouts:
             if len(self._questions) >= MAX_QUESTIONS:
                 self._questions.clear()
             self._questions[key] = known
-        game.begun[agent] = Exchange(messages, known.prompt)
+        game.begun[agent] = OpenTurn(messages, known.prompt)
         return known.prompt, known.sampling.seeded(decision.seed)
 
     @staticmethod

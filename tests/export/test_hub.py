@@ -100,7 +100,7 @@ def test_a_checkpoint_is_exported_like_the_adapter_that_it_holds(run_dir: Path, 
     capsys.readouterr()
     for form in ("peft", "hub"):
         assert main(["export", form, f"{path}@step_7", str(tmp_path / "no"), "--base-model", "org/base"]) == 1
-        assert "not kept; there are" in capsys.readouterr().err
+        assert "not kept; available:" in capsys.readouterr().err
     assert main(["export", "hub", str(path), str(tmp_path / "no")]) == 1
     assert "or export RUN@step_N" in capsys.readouterr().err
     (path / "checkpoints/step_40/adapter.safetensors").write_bytes(b"torn")

@@ -79,7 +79,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 
 def test_gradients_of_two_ranks_are_those_of_one_with_the_whole_batch(tmp_path: Path) -> None:
     found = driven(tmp_path, "gradients", 0)
-    assert "the rank of rank 1 is not that of rank 0" in found["differs"]
+    assert "the rank of rank 1 differs from rank 0's" in found["differs"]
     cases = found["gradients"]
     for name, case in cases.items():
         assert case["relative"] < 1e-6 and case["largest"] < 1e-6, (name, case)

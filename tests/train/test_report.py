@@ -128,7 +128,7 @@ def test_the_report_can_be_written_again_from_the_files(runs: tuple[Path, Path],
     assert report_again(copy) == copy / "report.html" and (copy / "report.html").read_text() == before
     (copy / "result.json").unlink()  # as while a run goes on
     report_again(copy)
-    assert "This run has not finished: it is under way" in (copy / "report.html").read_text()
+    assert "This run has not finished: it is still running" in (copy / "report.html").read_text()
     with pytest.raises(RunError, match="not a run directory"):
         report_again(tmp_path)
 
@@ -237,7 +237,7 @@ def test_best_weights_are_flattered_only_by_the_number_that_chose_them(
     result = Result(tmp_path, 4, 1.0, best={"nash_conv": 0.1, **held_out, "step": 2}, published="last")
     (tmp_path / "result.json").write_text(json.dumps(result.kept()))
     text = report_again(tmp_path).read_text()
-    assert "The best of all evaluations, after step 2" in text and ("flatters" in text) == sampled
+    assert "The best of all evaluations, after step 2" in text and ("biased in its favour" in text) == sampled
 
 
 def test_a_return_is_not_said_to_be_of_self_play() -> None:

@@ -10,7 +10,7 @@ import contextlib
 from typing import Any
 
 from legos_envs import parsing
-from legos_envs.game.rules import Game, InfoSet, State
+from legos_envs.game.game_rules import Game, InfoSet, State
 from legos_envs.game.tree import MAX_DEPTH, GameTree, Node, tree_of
 from legos_envs.table import Rules, Table
 from legos_envs.text_env import TextEnv
