@@ -113,7 +113,7 @@ TASKS: dict[str, Task] = {
     "RefineLoop-v0": Task((*_steps(60, 64), *GROUP), "good", "self", items=True),
     "SPICE-v0": Task((*_steps(50, 64), *RAE), "reader", "self", items=True, seat="challenger=scripted:cloze"),
     "SelfDistillation-v0": Task(
-        (*_steps(900, 64), *SAMPLES),
+        (*_steps(960, 64), *SAMPLES),
         *("oracle", "self"),
         items=True,
         seat="verifier=scripted:oracle",
