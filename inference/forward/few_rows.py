@@ -7,6 +7,7 @@ thread however many OpenBLAS has, so large matrices are divided among as many th
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
@@ -52,14 +53,19 @@ def _sliced(x: FloatArray, slices: FloatArray, threads: int) -> FloatArray:
     """(rows, in) times (n, in, chunk) -> (rows, n * chunk)."""
     count, _, chunk = slices.shape
     y = np.empty((count, len(x), chunk), np.float32)
-    threads = min(threads, count)
-    edges = [count * i // threads for i in range(threads + 1)]
+    parties = min(threads, count)
+    edges = [count * i // parties for i in range(parties + 1)]
     parts = [slice(*pair) for pair in pairwise(edges)]
-    waiting = [_pool(threads - 1).submit(np.matmul, x[None], slices[part], y[part]) for part in parts[1:]]
+    waiting = [_pool(threads - 1).submit(_multiply, x[None], slices[part], y[part]) for part in parts[1:]]
     np.matmul(x[None], slices[parts[0]], y[parts[0]])
     for future in waiting:
         future.result()
     return y.transpose(1, 0, 2).reshape(len(x), count * chunk)
+
+
+def _multiply(x: FloatArray, slices: FloatArray, y: FloatArray) -> None:
+    with np.errstate(all="ignore"):  # each thread has settings of its own; the caller checks the results
+        np.matmul(x, slices, y)
 
 
 @lru_cache(4096)
@@ -73,3 +79,7 @@ def slice_size(rows: int, out: int, width: int) -> int:
 @lru_cache(maxsize=1)
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="legos-products")
+
+
+if hasattr(os, "register_at_fork"):  # a child has the pool, but none of its threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -7,11 +7,12 @@ deal and the actions runs its rules only where it comes to a new one (`tree.py`)
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 from legos_envs import parsing
 from legos_envs.game.game_rules import Game, InfoSet, State
-from legos_envs.game.tree import MAX_DEPTH, GameTree, Node, tree_of
+from legos_envs.game.tree import MAX_CHARS, MAX_DEPTH, GameTree, Node, tree_of
 from legos_envs.table import Rules, Table
 from legos_envs.text_env import TextEnv
 
@@ -101,7 +102,7 @@ class GameEnv(TextEnv):
         self._node = None  # for good where the rules fail
         super().step(action)
         tree = self._tree
-        if tree is not None and node.depth < MAX_DEPTH:
+        if tree is not None and node.depth < MAX_DEPTH and len(action) <= MAX_CHARS:
             self._node = tree.go_on(node, action, self.log[-1], self._recorded())
 
     def _find_tree(self) -> GameTree | None:
@@ -126,7 +127,7 @@ class GameEnv(TextEnv):
             **copied,
             "_messages": {agent: messages.copy() for agent, messages in self._messages.items()},
             "_facts": {agent: facts.copy() for agent, facts in self._facts.items()},
-            "infos": {agent: info.copy() for agent, info in self.infos.items()},
+            "infos": _copied(self.infos),
             "_waiting": dict.fromkeys(self._waiting),
             "agent_selection": self.agent_selection,
             "ended": self.ended,
@@ -139,7 +140,7 @@ class GameEnv(TextEnv):
         self.rewards = state["rewards"].copy()
         self._cumulative_rewards = state["_cumulative_rewards"].copy()
         self.terminations, self.truncations = state["terminations"].copy(), state["truncations"].copy()
-        self.infos = {agent: info.copy() for agent, info in state["infos"].items()}
+        self.infos = _copied(state["infos"])
         self._node, self._running = node, False
 
     def _catch_up(self) -> None:
@@ -167,3 +168,12 @@ class GameEnv(TextEnv):
         written = None if self.view_shows_moves else self._written(infoset.legal)
         text = self._prompt(self.rules_text(infoset.player), infoset.view, None, written)
         return {"messages": ({"role": "user", "content": text},)}
+
+
+def _copied(infos: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Infos that share nothing that can be changed: what is in them is plain, apart from the list of offenders."""
+    copied = {agent: info.copy() for agent, info in infos.items()}
+    for info in copied.values():
+        if "offenders" in info:
+            info["offenders"] = [*info["offenders"]]
+    return copied

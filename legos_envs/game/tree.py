@@ -14,6 +14,8 @@ MAX_POSITIONS = 4096
 """The most positions a tree holds; a full one starts over."""
 MAX_DEPTH = 8
 """Positions after more actions are not recorded: they rarely recur."""
+MAX_CHARS = 1024
+"""Nor are those after a longer action: thoughts of such a length do not recur, and 4096 of them take much memory."""
 MAX_TREES = 32
 PLAIN = (str, int, float, bool, type(None))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import socket
 import urllib.parse
 import urllib.request
@@ -101,19 +102,23 @@ def mapping(row: Any, place: str) -> Mapping[str, Any]:
 
 
 def text_field(row: Mapping[str, Any], name: str, place: str) -> str:
-    """The text in a field of a row; numbers are converted to text.
+    """The text in a field of a row; finite numbers are converted to text.
 
     Raises:
-        ValueError: it is something else, blank or missing; the message begins with the place.
+        ValueError: it is something else, blank, missing or cannot be encoded; the message begins with the place.
     """
     value = row.get(name)
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         value = str(value)
     if not isinstance(value, str) or not value.strip():
         if name not in row:
             has = ", ".join(map(repr, row)) or "no fields"
             raise ValueError(f"{place}: field {name!r} is missing; the row has {has}")
         raise ValueError(f"{place}: field {name!r} must be text or a number; got {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{place}: field {name!r} has half a character at position {error.start}") from None
     return value
 
 

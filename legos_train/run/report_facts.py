@@ -41,14 +41,18 @@ def facts_of(parts: Parts) -> dict[str, Any]:
 
 
 def _strategy(parts: Parts) -> dict[str, Any]:
-    """Action probabilities before and after and of an equilibrium, in every information set of a small game."""
+    """Action probabilities before and after and of an equilibrium, in every information set of a small game.
+
+    Before a run that began from an adapter they are not known at its end, and the base model's are not called that.
+    """
     measurer = parts.measurer
     task, *more = [task for task in measurer.tasks.values() if not task.held_out]
     infos = task.info_sets
     if more or infos is None or len(infos) > MANY_ROWS:
         return {}
     columns: dict[str, Any] = {}
-    for name, adapter in (("before", None), ("last", "policy"), ("average", "average")):
+    base = "before" if parts.config.init_adapter is None else "base model"
+    for name, adapter in ((base, None), ("last", "policy"), ("average", "average")):
         players = [measurer.player(task, agent, adapter) for agent in task.slot.seats]
         if adapter is None or {player.adapter for player in players} <= set(parts.engine.adapters()):
             columns[name], _ = exact_values.action_probabilities(task.env, players, infos)  # type: ignore[arg-type]
@@ -130,6 +134,8 @@ def _no_unsampled_run(config: TrainConfig, work: int) -> str | None:
     """Why no run without sampling stands beside this one; None where one can."""
     if work > MOST_WORK:
         return f"the game's tree times the run's steps is {work:,} nodes, above {MOST_WORK:,}"
+    if config.init_adapter is not None:
+        return "the run began from an adapter"
     if any(own.loss != config.loss for own in config.learners.values()):
         return "the learners have losses of their own"
     if config.loss.token_loss.imitates:

@@ -94,6 +94,25 @@ def test_changes_to_what_an_env_shows_stay_in_it():
     assert seen(known_kuhn(actions=("[check]",))) == before
 
 
+def test_changes_to_a_list_of_offenders_stay_in_it():
+    for _ in range(3):  # runs the rules; takes over what was recorded, twice
+        env = KuhnPoker(invalid_retries=0, invalid_reward=-3.25)
+        env.reset(seed=0)
+        env.step("nonsense")
+        assert env.infos["player_1"]["offenders"] == ["player_0"]
+        env.infos["player_1"]["offenders"].append("player_1")
+
+
+def test_long_texts_are_not_kept():
+    for seed in range(2):
+        env = KuhnPoker(max_turns=40)
+        env.reset(seed=0)
+        env.step("t" * tree.MAX_CHARS)
+        assert env._running == (seed == 0)  # the second one takes over
+        env.step(f"{'t' * tree.MAX_CHARS}[bet]")
+        assert env._running and env._node is None and len(env.log) == 2
+
+
 def test_the_log_stays_one_list():
     env = known_kuhn()
     log = env.log

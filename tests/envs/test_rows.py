@@ -94,6 +94,17 @@ def test_bad_rows_are_refused_by_number_or_skipped(tmp_path):
     assert kept == ({"topic": "a", "pro": "x"}, {"topic": "b", "pro": "7"})
 
 
+def test_half_a_character_and_no_number_are_bad_rows(tmp_path):
+    file = tmp_path / "rows.jsonl"  # JSON may hold both; neither can be a question or a true answer
+    file.write_text('{"question": "half \\ud83d", "answer": 1}\n{"question": "a", "answer": NaN}\n')
+    names = {"question": "question", "answer": "answer"}
+    with pytest.raises(ValueError, match=r"line 1: field .question. has half a character at position 5; .*got nan"):
+        open_rows(file, names, split="train")
+    file.write_text(f'{file.read_text()}{{"question": "b", "answer": 2}}\n')
+    with pytest.warns(UserWarning, match="2 of 3 rows do not fit"):
+        assert open_rows(file, names, bad_rows="skip") == ({"question": "b", "answer": "2"},)
+
+
 def test_what_makes_an_item_may_refuse_a_row():
     def make(row):
         if row["topic"] == "Topic 3":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import mlx.core as mx
@@ -12,7 +13,8 @@ import legos_envs
 from legos_envs import exact
 from legos_train.config import sections
 from legos_train.model.weight_average import WeightAverage
-from legos_train.run.report_facts import MOST_WORK, _no_unsampled_run
+from legos_train.run import build
+from legos_train.run.report_facts import MOST_WORK, _no_unsampled_run, _strategy
 from legos_train.run.tabular import LogAverage, expected_run, mirror_step
 from tests.train.helpers import small
 
@@ -71,6 +73,7 @@ OTHER = [{"name": "a", "roles": ["player_0"], "loss": {"kl": 0.1}}, {"name": "b"
     [
         ({}, MOST_WORK, None),
         ({}, MOST_WORK + 1, "400,001 nodes"),
+        ({"init_adapter": "runs/x"}, 1, "began from an adapter"),
         ({"loss": {"name": "sft"}}, 1, "'sft' imitates"),
         ({"loss": {"kl": 0.0}}, 1, "no length"),
         ({"learner": OTHER}, 1, "losses of their own"),
@@ -79,3 +82,11 @@ OTHER = [{"name": "a", "roles": ["player_0"], "loss": {"kl": 0.1}}, {"name": "b"
 def test_when_there_is_none(changes: dict[str, Any], work: int, why: str | None) -> None:
     found = _no_unsampled_run(small(**changes), work)
     assert found is None if why is None else why in str(found)
+
+
+def test_what_began_from_an_adapter_does_not_call_the_base_model_before() -> None:
+    parts = build(small())
+    for config, name in ((parts.config, "before"), (small(init_adapter="runs/x"), "base model")):
+        one: Any = SimpleNamespace(measurer=parts.measurer, engine=parts.engine, config=config)
+        assert _strategy(one)["columns"][0] == name
+    parts.close()

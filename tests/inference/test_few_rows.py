@@ -1,0 +1,61 @@
+"""The threads among which products of a few rows are divided."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+from inference.forward import fastblas, few_rows
+
+RNG = np.random.default_rng(0)
+WIDE = RNG.normal(size=(4096, 1024)).astype(np.float32)
+NARROW = WIDE[:512]  # fewer slices than threads, for 4 rows
+X = RNG.normal(size=(32, 1024)).astype(np.float32)
+
+
+def multiply(rows: int, weight: np.ndarray) -> np.ndarray:
+    return few_rows.product(X[:rows], weight, weight.T)
+
+
+def test_matrices_of_few_slices_do_not_replace_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastblas, "threads", lambda: 8)
+    assert len(NARROW) // few_rows.slice_size(4, *NARROW.shape) < 8
+    names: list[str] = []
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda self: (names.append(self.name), start(self))[1])
+    few_rows._pool.cache_clear()
+    for _ in range(5):
+        multiply(4, NARROW), multiply(4, WIDE)
+    assert len(names) <= 7
+
+
+def test_infinite_weights_warn_in_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastblas, "threads", lambda: 2)
+    weight = WIDE.copy()
+    weight[-1] = np.inf
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("error")
+        assert not np.isfinite(multiply(32, weight)).all()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
+def test_a_forked_process_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastblas, "threads", lambda: 2)
+    expected = multiply(4, WIDE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about forking with threads
+        child = os.fork()
+    if not child:
+        os._exit(int(np.array_equal(multiply(4, WIDE), expected)))
+    end = time.monotonic() + 10
+    while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < end:
+        time.sleep(0.01)
+    if not ended[0]:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    assert ended[0] and os.waitstatus_to_exitcode(ended[1]) == 1
