@@ -229,22 +229,14 @@ def test_inference_knows_no_environments() -> None:
     assert not modules & {"legos_envs", "legos_train", "pettingzoo", "gymnasium"}
 
 
-@pytest.mark.parametrize(
-    "module", ["inference", "legos_train", "legos_train.cli.main", "legos_train.cli.envs", "legos_train.config"]
-)
-def test_light_modules_load_no_model_library(module: str) -> None:
-    assert not loaded(f"import {module}") & {"mlx", "mlx_lm", "transformers", "tokenizers"}
-
-
-def test_looking_at_runs_loads_no_model_library() -> None:
-    code = (
-        "from legos_train.observe import Progress, report, viewer; report.report_again, viewer.write_page, viewer.serve"
-    )
+def test_light_modules_looking_at_runs_and_playing_load_no_model_library() -> None:
+    """One after the other in one process: a library that any of them loads stays."""
+    code = """
+import inference, inference.types, legos_train, legos_train.cli.main, legos_train.cli.envs, legos_train.config
+from legos_train.observe import Progress, report, viewer; report.report_again, viewer.write_page, viewer.serve
+import legos_train.cli.play
+"""
     assert not loaded(code) & {"mlx", "mlx_lm", "transformers", "tokenizers"}
-
-
-def test_playing_and_the_policies_of_code_need_no_model_library() -> None:
-    assert not loaded("import legos_train.cli.play") & {"mlx", "mlx_lm", "transformers"}
 
 
 @pytest.mark.slow
