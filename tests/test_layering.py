@@ -59,6 +59,14 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements within a node, and none of their expressions, which are most of a tree."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield child
+            yield from statements(child)
+
+
 @cache
 def imports(module: str, path: Path) -> list[tuple[str, str, int]]:
     """(imported module, name taken from it or "", line), wherever in the file the import stands."""
@@ -67,7 +75,7 @@ def imports(module: str, path: Path) -> list[tuple[str, str, int]]:
 
 def _imports(module: str, path: Path) -> Iterator[tuple[str, str, int]]:
     inside = module if path.stem == "__init__" else module.rpartition(".")[0]
-    for node in ast.walk(tree(path)):
+    for node in statements(tree(path)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "", node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -189,7 +197,7 @@ def test_names_are_used_once(package: str) -> None:
             continue
         if path.stem != "__init__":
             files.setdefault(path.stem, []).append(module)
-        for node in ast.walk(tree(path)):
+        for node in statements(tree(path)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 classes.setdefault(node.name, []).append(module)
     assert not {name: where for name, where in (files | classes).items() if len(where) > 1}
