@@ -72,7 +72,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Hypothesis tries few examples by default, and many where slow tests are run."""
-    settings.register_profile("few", max_examples=30, deadline=None)
+    settings.register_profile("few", max_examples=20, deadline=None)
     settings.register_profile("many", max_examples=200, deadline=None)
     settings.load_profile("few" if config.option.markexpr == "not slow" else "many")
     if "LEGOS_CACHE" not in os.environ:  # workers, and what tests start, share it

@@ -94,8 +94,13 @@ def commands(*, of_readme: bool) -> list[str]:
     return sorted(readme if of_readme else others)
 
 
-SHORT = ["--steps", "2", "--batch-size", "8", "--eval.every", "0", "--eval.games", "4", "--run-dir", "short"]
-FEWER = {"train": [*SHORT, "--steps", "1"], "eval": ["-n", "4"], "tournament": ["-n", "4"]}
+SHORT = ["--steps", "2", "--batch-size", "8", "--eval.every", "0", "--eval.games", "2", "--run-dir", "short"]
+FEWER = {
+    "train": [*SHORT, "--steps", "1", "--batch-size", "4"],
+    "eval": ["-n", "2"],
+    "tournament": ["-n", "2"],
+    "envs check": ["--episodes", "5", "--fuzz", "50"],
+}
 
 
 def legos(arguments: list[str], folder: Path) -> None:
@@ -193,7 +198,7 @@ def ready(port: int) -> bool:
     [*commands(of_readme=True), *(pytest.param(c, marks=pytest.mark.slow) for c in commands(of_readme=False))],
 )
 def test_commands_run(command: str, short_run: Path, tmp_path: Path) -> None:
-    """As written, but trainings with one step, evaluations with four games, and the short run for `runs/...`.
+    """As written, but trainings with one step, few games, and the short run for `runs/...`.
 
     The keys of servers are in `keys.txt`.
     """
@@ -211,7 +216,8 @@ def test_commands_run(command: str, short_run: Path, tmp_path: Path) -> None:
     if verb == "view" and "runs" in arguments:
         arguments = [str(short_run.parent) if a == "runs" else a for a in arguments] + ["--no-open"]  # it would serve
     arguments = [str(short_run) if a.startswith("runs/") else a for a in arguments]
-    legos([verb, *arguments, *FEWER.get(verb, [])], tmp_path)
+    fewer = FEWER.get(verb, FEWER.get(" ".join([verb, *arguments[:1]]), []))
+    legos([verb, *arguments, *fewer], tmp_path)
 
 
 @pytest.mark.parametrize(

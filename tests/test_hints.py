@@ -152,7 +152,7 @@ MISTAKES = {
         "export jsonl runs/mine full/one.jsonl", "or (--overwrite)", r"export jsonl runs/mine full/one.jsonl \1"
     ),
     "a preset's name left out": Mistake(
-        "train --smoke", "give (--preset) NAME too", r"train --smoke \1 proposer_solver --dry-run"
+        "train --smoke", "give (--preset) NAME too", r"train --smoke \1 kuhn --dry-run"
     ),
     "a flag of another trainer": Mistake(
         "train --learning-rate 1e-4 SHORT", "here it is `(--optim.lr 1e-4)`", r"train \1 SHORT --run-dir runs/flag"

@@ -59,6 +59,14 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements within a node, and none of their expressions, which are most of a tree."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield child
+            yield from statements(child)
+
+
 @cache
 def imports(module: str, path: Path) -> list[tuple[str, str, int]]:
     """(imported module, name taken from it or "", line), wherever in the file the import stands."""
@@ -67,7 +75,7 @@ def imports(module: str, path: Path) -> list[tuple[str, str, int]]:
 
 def _imports(module: str, path: Path) -> Iterator[tuple[str, str, int]]:
     inside = module if path.stem == "__init__" else module.rpartition(".")[0]
-    for node in ast.walk(tree(path)):
+    for node in statements(tree(path)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "", node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -189,7 +197,7 @@ def test_names_are_used_once(package: str) -> None:
             continue
         if path.stem != "__init__":
             files.setdefault(path.stem, []).append(module)
-        for node in ast.walk(tree(path)):
+        for node in statements(tree(path)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 classes.setdefault(node.name, []).append(module)
     assert not {name: where for name, where in (files | classes).items() if len(where) > 1}
@@ -229,22 +237,14 @@ def test_inference_knows_no_environments() -> None:
     assert not modules & {"legos_envs", "legos_train", "pettingzoo", "gymnasium"}
 
 
-@pytest.mark.parametrize(
-    "module", ["inference", "legos_train", "legos_train.cli.main", "legos_train.cli.envs", "legos_train.config"]
-)
-def test_light_modules_load_no_model_library(module: str) -> None:
-    assert not loaded(f"import {module}") & {"mlx", "mlx_lm", "transformers", "tokenizers"}
-
-
-def test_looking_at_runs_loads_no_model_library() -> None:
-    code = (
-        "from legos_train.observe import Progress, report, viewer; report.report_again, viewer.write_page, viewer.serve"
-    )
+def test_light_modules_looking_at_runs_and_playing_load_no_model_library() -> None:
+    """One after the other in one process: a library that any of them loads stays."""
+    code = """
+import inference, inference.types, legos_train, legos_train.cli.main, legos_train.cli.envs, legos_train.config
+from legos_train.observe import Progress, report, viewer; report.report_again, viewer.write_page, viewer.serve
+import legos_train.cli.play
+"""
     assert not loaded(code) & {"mlx", "mlx_lm", "transformers", "tokenizers"}
-
-
-def test_playing_and_the_policies_of_code_need_no_model_library() -> None:
-    assert not loaded("import legos_train.cli.play") & {"mlx", "mlx_lm", "transformers"}
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import itertools
 import json
 import re
 import socket
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -61,13 +62,15 @@ class HttpClient(Client):
         self._max_answer = max_answer_bytes
         self._redact = _redactor(api_key)
         self._numbers = itertools.count()
+        # Reading all certificates takes longer than most requests; without TLS there is nothing to verify.
+        verify = self.url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         limits = httpx2.Limits(max_connections=max_connections, max_keepalive_connections=64, keepalive_expiry=10.0)
         self._http = httpx2.AsyncClient(
             headers={} if api_key is None else {"Authorization": f"Bearer {api_key}"},
             # The time limit for a whole attempt is enforced below; a server may be silent while it generates.
             timeout=httpx2.Timeout(None, connect=connect_timeout),
             transport=transport
-            or httpx2.AsyncHTTPTransport(limits=limits, trust_env=False, socket_options=_keepalive()),
+            or httpx2.AsyncHTTPTransport(verify=verify, limits=limits, trust_env=False, socket_options=_keepalive()),
             follow_redirects=False,
             trust_env=False,
         )

@@ -220,6 +220,8 @@ def _env(word: str) -> dict[str, Any]:
 
 def parse(arguments: Sequence[str], base: TrainConfig) -> TrainConfig:
     """Applies command-line settings on top of `base`; wrong usage exits with 2 and says what is accepted."""
+    if not arguments:
+        return base
     import tyro
 
     parsed = tyro.cli(

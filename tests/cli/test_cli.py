@@ -17,7 +17,7 @@ from inference.server import Settings
 from legos_train.cli import serve
 from legos_train.cli.main import main
 
-SMALL = ["--steps", "2", "--batch-size", "8", "--threads", "1", "--lora.rank", "4", "--eval.every", "0"]
+SMALL = ["--steps", "2", "--batch-size", "4", "--threads", "1", "--lora.rank", "4", "--eval.every", "0"]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_eval_prints_one_json_object(
     run_dir: Path, opponent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["eval", "KuhnPoker-v0", "-m", str(run_dir), "-m", "tiny", "-m", "random", "--opponent", opponent]
-    assert main([*arguments, "-n", "64", "--seed", "1", "--json", "--out", str(tmp_path)]) == 0
+    assert main([*arguments, "-n", "16", "--seed", "1", "--json", "--out", str(tmp_path)]) == 0
     results = json.loads(capsys.readouterr().out)["results"]
     assert [r["policy"] for r in results] == [str(run_dir), "tiny", "random"]
     for line in map(json.loads, (tmp_path / "rollouts.jsonl").read_text().splitlines()):
@@ -85,7 +85,7 @@ def test_eval_prints_one_json_object(
     for result in results:
         assert (
             result["opponent"] == opponent
-            and result["games"] == 64
+            and result["games"] == 16
             and set(result["seats"]) == {"player_0", "player_1"}
         )
         low, high = result["ci95"]

@@ -39,7 +39,7 @@ SMALL = {
 @pytest.mark.parametrize("id", sweeps.ids())
 def test_registered(id):
     skip = () if id in ("KuhnPoker-v0", "Debate-v0") else NOT_EVERYWHERE
-    report = check_env(id, episodes=12, skip=skip, raise_on_failure=True, **SMALL.get(id, {}))
+    report = check_env(id, episodes=8, skip=skip, raise_on_failure=True, **SMALL.get(id, {}))
     assert report.ok and 0 < report.us_per_turn < 20_000
 
 
@@ -52,7 +52,7 @@ def named(options):
 @pytest.mark.parametrize("options", VARIANTS, ids=named)
 def test_variants(id, options):
     """One env whose seats act in turn and one where they act at once; `test_every_variant` has all of them."""
-    check_env(id, episodes=20, skip=NOT_EVERYWHERE, raise_on_failure=True, **options)
+    check_env(id, episodes=10, skip=NOT_EVERYWHERE, raise_on_failure=True, **options)
 
 
 @pytest.mark.slow
@@ -64,12 +64,12 @@ def test_every_variant(id, options):
 
 def test_kuhn_match():
     assert (
-        check_env("KuhnPoker-v0", episodes=20, skip=NOT_EVERYWHERE, num_rounds=3, raise_on_failure=True).us_per_turn > 0
+        check_env("KuhnPoker-v0", episodes=10, skip=NOT_EVERYWHERE, num_rounds=3, raise_on_failure=True).us_per_turn > 0
     )
 
 
 def test_naive_env_fails_by_name():
-    report = check_env(Naive, episodes=30)
+    report = check_env(Naive, episodes=15)
     assert {
         "play.one_ending",
         "play.turn_limit",
@@ -106,12 +106,12 @@ def test_env_that_cannot_be_made_is_reported():
 
 @pytest.mark.parametrize("env", [Chatter, Sealed, Secretive])
 def test_good_envs_pass(env):
-    assert check_env(env, episodes=40, skip=NOT_EVERYWHERE).failures == {}
+    assert check_env(env, episodes=15, skip=NOT_EVERYWHERE).failures == {}
 
 
 @pytest.mark.parametrize(("env", "expected"), MUTANTS, ids=[env.__name__ for env, _ in MUTANTS])
 def test_mutant_fails_for_what_is_wrong_with_it(env, expected):
-    assert sorted(check_env(env, episodes=40).failures) == sorted(expected)
+    assert sorted(check_env(env, episodes=15).failures) == sorted(expected)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +155,7 @@ def test_endless_env():
     assert "did not end within" in report.failures["play.ends"]
 
 
+@pytest.mark.quick("*lambda*")
 @pytest.mark.parametrize("players", ["{}", "{'random': lambda decision: 'Yes.'}"])
 def test_env_that_depends_on_the_hash_seed(tmp_path, players):
     file = tmp_path / "hashed.py"

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import mlx.core as mx
-import mlx_lm.tuner.utils
 import numpy as np
 import pytest
 from asking import query
@@ -19,6 +18,7 @@ from inference.adapters import check_adapter
 from inference.engine import model_runner
 from inference.engine.version_ledger import VersionLedger
 from inference.types import VersionConflict
+from tests.lora_of_mlx import LoRALinear, linear_to_lora_layers
 
 MakeAdapter = Callable[..., dict[str, mx.array]]
 
@@ -38,7 +38,7 @@ def with_lora(model: Any, weights: dict[str, mx.array], rank: int, scale: float)
     copy = clone_structure(model)
     keys = {".".join(name.split(".")[3:-1]) for name in weights}
     config = {"rank": rank, "scale": scale, "dropout": 0.0, "keys": sorted(keys)}
-    mlx_lm.tuner.utils.linear_to_lora_layers(copy, 2, config)
+    linear_to_lora_layers(copy, 2, config)
     copy.load_weights(list(weights.items()), strict=False)
     copy.eval()
     return copy
@@ -295,7 +295,7 @@ def test_the_trainers_model_is_not_touched(random_model: tuple[Any, Any], make_a
     logits = np.array(model(mx.array([PROMPTS[0]])))
     trained = with_lora(model, make_adapter(1), 4, 1.0)
     with Engine(trained, None) as engine:
-        assert [type(m) for m in trained.modules()].count(mlx_lm.tuner.utils.LoRALinear) == 14
+        assert [type(m) for m in trained.modules()].count(LoRALinear) == 14
         # The copy sees through the LoRA layers, and shares the arrays of the base.
         assert np.allclose(engine.next_logits([PROMPTS[0]])[0], logits[0, -1], atol=1e-4)
         engine.publish("a", make_adapter(2), scale=1.0, version=1)

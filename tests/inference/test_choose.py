@@ -45,6 +45,7 @@ def test_blocks_that_differ_are_all_tried() -> None:
     assert choose._few_blocks(model) is None
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("quantised", [True, False])
 def test_a_large_vocabulary_is_tried_on_its_first_tokens_and_whole_in_use(
@@ -81,7 +82,7 @@ def test_a_model_that_needs_its_vocabulary_is_tried_with_all_of_it() -> None:
     assert choose._few_tokens(short, AdapterBank(deep(3))) is None
 
 
-@pytest.mark.quick("qwen3_5*", "gemma3_text*", "lfm2*")
+@pytest.mark.quick("qwen3_5*", "gemma3_text*")
 @pytest.mark.parametrize(
     ("name", "more", "tried"),
     [

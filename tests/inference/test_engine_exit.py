@@ -35,8 +35,3 @@ def test_a_worker_thread_leaves_a_process_that_exits_cleanly(random_model_dir: P
 def test_the_main_thread_can_use_mlx_after_closing_an_engine(random_model_dir: Path) -> None:
     main = "serve(); serve(); import mlx.core as mx; print((mx.ones(3) + 1).sum().item())"
     assert run(USE + main, random_model_dir) == (0, "4 True\n4 True\n6.0\n", "")
-
-
-def test_importing_the_package_loads_no_mlx() -> None:
-    code = "import sys, inference, inference.types; print(sorted(m for m in sys.modules if m.startswith('mlx')))"
-    assert run(code) == (0, "[]\n", "")

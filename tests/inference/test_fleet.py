@@ -178,7 +178,7 @@ def test_a_slow_server_is_asked_for_less_until_it_is_quick_again(monkeypatch: py
     async def work(asked: Asked) -> None:
         async def shares() -> tuple[int, int]:
             before = one.answered, two.answered
-            for _ in range(4):
+            for _ in range(2):
                 await asked.answers([query((5, n), max_tokens=2048, seed=n) for n in range(30)])
             return one.answered - before[0], two.answered - before[1]
 

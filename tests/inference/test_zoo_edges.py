@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import mlx.core as mx
-import mlx_lm.tuner.utils
 import numpy as np
 import pytest
 import zoo
@@ -20,6 +19,7 @@ from inference.forward.kv import SlotKVCache
 from inference.forward.layer_slots import LayerCache
 from inference.forward.solo_forward import SoloForward
 from inference.loading import context_length
+from tests.lora_of_mlx import linear_to_lora_layers
 
 pytestmark = pytest.mark.usefixtures("compared_anew")
 
@@ -214,7 +214,7 @@ def test_lora_layers_of_every_kind_are_seen_through() -> None:
     adapted = clone_structure(model)
     keys = ["mlp.switch_mlp.up_proj", "self_attn.q_proj", "model.embed_tokens"]
     config = {"rank": 2, "scale": 1.0, "dropout": 0.0, "keys": keys}
-    mlx_lm.tuner.utils.linear_to_lora_layers(adapted, 2, config)
+    linear_to_lora_layers(adapted, 2, config)
     adapted.apply_to_modules(lambda _, m: "lora_b" in m and m.update({"lora_b": mx.ones_like(m["lora_b"])}))
     assert np.abs(np.array(adapted(mx.array([PROMPTS[0]]))[0, -1]) - expected).max() > 0.1
     with Engine(adapted, None) as engine:

@@ -7,7 +7,29 @@ from tests.mutants.mutant import mutants
 MONITOR = "tests/train/test_monitor.py"
 HONEST = "tests/train/test_honest_runs.py"
 
+RANKS = "tests/train/test_distributed.py::test_what_two_ranks_compute_adds_up_to_the_gradient_of_one"
+
 MUTANTS = [
+    *mutants(
+        "legos_train/model/ranks.py",
+        RANKS,
+        (
+            "rank-0-computes-all",
+            "keep = owner[batch.row] == self.rank",
+            "keep = owner[batch.row] >= self.rank",
+            "what other ranks compute counts twice",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/gradients.py",
+        RANKS,
+        (
+            "start-of-other-ranks-rows",
+            "start[own] = policy.logprobs(mine, max_tokens=max_tokens)",
+            "start[: len(own)] = policy.logprobs(mine, max_tokens=max_tokens)",
+            "the second rank's log-probabilities stand at the first's tokens",
+        ),
+    ),
     *mutants(
         "legos_train/run/trainer.py",
         "tests/train/test_traps.py::test_baselines_see_the_losers_that_a_filter_leaves_out",

@@ -16,7 +16,7 @@ from tests.train.helpers import small
 
 def test_two_envs_are_drawn_by_weight_and_their_numbers_kept_apart(tmp_path: Path) -> None:
     envs = [{"id": "KuhnPoker-v0", "weight": 3.0}, {"id": "MatrixGame-v0", "name": "rps", "args": {"game": "rps"}}]
-    result = train(config=small(tmp_path / "run", env=envs, batch_size=64), quiet=True)
+    result = train(config=small(tmp_path / "run", env=envs, batch_size=16), quiet=True)
     assert {"KuhnPoker-v0/nash_conv", "rps/nash_conv"} <= set(result.last)
     from legos_train.disk import MetricsFile
 

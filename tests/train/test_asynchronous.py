@@ -42,8 +42,8 @@ def test_batches_are_generated_ahead_and_never_too_old(backend: str, request: py
     settings: dict[str, Any] = {"enabled": True, "max_off_policy_steps": 1, "queue": 4}
     urls = {"urls": (request.getfixturevalue("server").url,)} if backend == "server" else {}
     settings["backend"] = "auto" if urls else backend
-    records = run(Trainer(build(small(steps=5, batch_size=8, asynchronous=settings, server=urls))))
-    assert [r["step"] for r in records] == [1, 2, 3, 4, 5] and all(r["updates"] == 1 for r in records)
+    records = run(Trainer(build(small(steps=3, batch_size=4, asynchronous=settings, server=urls))))
+    assert [r["step"] for r in records] == [1, 2, 3] and all(r["updates"] == 1 for r in records)
     assert max(r["staleness_max"] for r in records) <= 1
     assert all(r["dropped"]["stale_episodes"] == 0 for r in records), "the bound is kept by not running ahead"
     assert any(r["staleness_max"] == 1 for r in records), "nothing was generated ahead"
@@ -54,10 +54,10 @@ def test_batches_are_generated_ahead_and_never_too_old(backend: str, request: py
 
 def test_without_staleness_it_alternates_and_gives_what_synchronous_training_gives() -> None:
     settings = {"enabled": True, "backend": "thread", "max_off_policy_steps": 0}
-    there = run(Trainer(build(small(steps=3, batch_size=8, asynchronous=settings))))
-    trainer = Trainer(build(small(steps=3, batch_size=8)))
+    there = run(Trainer(build(small(steps=2, batch_size=4, asynchronous=settings))))
+    trainer = Trainer(build(small(steps=2, batch_size=4)))
     try:
-        here = [trainer.step() for _ in range(3)]
+        here = [trainer.step() for _ in range(2)]
     finally:
         trainer.parts.close()
     for a, b in zip(here, there, strict=True):
@@ -105,11 +105,12 @@ def test_batches_ahead_are_young_enough_when_they_are_used(
 
     monkeypatch.setattr(overlap, "split_stale", counted)
     settings = {"enabled": True, "backend": "thread", "max_off_policy_steps": 2, "queue": 2}
-    records = run(Trainer(build(small(steps=8, batch_size=8, asynchronous=settings, replay=replay))))
-    assert [r["step"] for r in records] == list(range(1, 9)) and max(r["staleness_max"] for r in records) <= ages
-    assert collected == [(version, 0) for version in range(0, 8, replay.get("reuse", 1))]
+    records = run(Trainer(build(small(steps=6, batch_size=2, asynchronous=settings, replay=replay))))
+    assert [r["step"] for r in records] == list(range(1, 7)) and max(r["staleness_max"] for r in records) <= ages
+    assert collected == [(version, 0) for version in range(0, 6, replay.get("reuse", 1))]
 
 
+@pytest.mark.quick("settings0", "settings2")
 @pytest.mark.parametrize(
     "settings", [{}, *({"enabled": True, "backend": "thread", "max_off_policy_steps": ahead} for ahead in (1, 4))]
 )
@@ -124,7 +125,7 @@ def test_a_batch_is_asked_for_the_step_that_it_is_first_used_in(settings: dict[s
     steps: list[int] = []
     arena = Counted()
     arena.add_env("KuhnPoker-v0")
-    trainer = Trainer(build(small(steps=6, batch_size=4, replay={"reuse": 2}, asynchronous=settings), arena))
+    trainer = Trainer(build(small(steps=6, batch_size=2, replay={"reuse": 2}, asynchronous=settings), arena))
     if settings:
         run(trainer)
     else:
@@ -151,7 +152,7 @@ def test_a_batch_that_is_too_old_as_a_whole_is_counted(monkeypatch: pytest.Monke
 def test_what_was_being_generated_when_weights_came_back_is_still_learned_from(learner: list[dict[str, Any]]) -> None:
     """Its tokens carry the step of the weights that were replaced, and of those that replaced them."""
     ahead = {"enabled": True, "backend": "thread"}
-    trainer = Trainer(build(small(steps=9, batch_size=8, optim={"lr": 0.1}, learner=learner, asynchronous=ahead)))
+    trainer = Trainer(build(small(steps=9, batch_size=4, optim={"lr": 0.1}, learner=learner, asynchronous=ahead)))
     parts = trainer.parts
     try:
         parts.best = Best(0, "last", {}, parts.backend.snapshot(0))

@@ -121,6 +121,7 @@ def test_a_run_by_branches_resumes_bit_for_bit_and_says_what_it_played(
         identify(run)
     settings = {
         **PIG,
+        "env_args": {"goal": 10},
         "batch_size": 2,
         "steps": 2,
         "checkpoint": {"every": 1},

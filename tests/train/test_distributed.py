@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ import numpy as np
 import pytest
 
 from inference import tensors
-from legos_train import ConfigError, Trainer, train
+from legos_train import ConfigError, Trainer, TrainingError, train
 from legos_train.disk import MetricsFile
 from legos_train.errors import RankLost
-from legos_train.model import joined
+from legos_train.model import World, joined
+from legos_train.model.gradients import grad_norm, loss_and_grad, prepare
 from legos_train.model.rank_watch import Watch
 from legos_train.run import build
-from tests.train.helpers import small
+from tests.train.helpers import plain_loss, small
 
 ROOT = Path(__file__).parents[2]
 FILE = "adapters.safetensors"
@@ -77,6 +79,57 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     return folder, driven(folder, "runs", -9)
 
 
+class Alone(World):
+    """One rank whose others are not there: what it would send for a sum, it gets back."""
+
+    def __init__(self, rank: int):
+        self.rank, self.size = rank, 2
+
+    def total(self, arrays: Mapping[str, mx.array]) -> dict[str, mx.array]:
+        return dict(arrays)
+
+    def total_numbers(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        return dict(numbers)
+
+    def gather(self, data: bytes) -> list[bytes]:
+        return [data, b"of the other"]
+
+
+@pytest.mark.parametrize("chosen", [{"truncate_ratio": 2.0}, {"name": "gspo"}])
+def test_what_two_ranks_compute_adds_up_to_the_gradient_of_one(trainer: Trainer, chosen: dict[str, Any]) -> None:
+    """`test_gradients_of_two_ranks_are_those_of_one_with_the_whole_batch` has them sent, between processes."""
+    policy, whole = trainer.parts.backend.policy, trainer.batch
+    assert whole is not None
+    for batch in (whole, whole.select(whole.sequence == whole.sequence[0])):
+        settings = plain_loss(kl=0.1, entropy=0.01, **chosen)
+        loss, own, _ = loss_and_grad(policy, prepare(policy, batch, settings), settings)
+        parts = [
+            loss_and_grad(policy, prepare(policy, batch, settings, world=world), settings, world=world)
+            for world in (Alone(0), Alone(1))
+        ]
+        assert sum(part[0] for part in parts) == pytest.approx(loss, abs=1e-6)
+        assert {n for _, grads, _ in parts for n in grads} == set(own)
+        assert grad_norm({n: parts[0][1][n] + parts[1][1][n] - g for n, g in own.items()}) < 1e-6 * grad_norm(own)
+        shares = [len(Alone(rank).part(batch)[0]) for rank in range(2)]
+        assert sum(shares) == len(batch) and (min(shares) > 0) == (batch is whole)
+
+
+def test_ranks_that_differ_are_named() -> None:
+    with pytest.raises(TrainingError, match="the rank of rank 1 differs from rank 0's"):
+        Alone(0).agree("the rank", b"0")
+
+
+@pytest.fixture(scope="module")
+def trainer() -> Iterator[Trainer]:
+    """After two steps: from now on both factors of LoRA have a gradient."""
+    one = Trainer(build(small(steps=2, batch_size=8)))
+    one.step()
+    one.step()
+    yield one
+    one.parts.close()
+
+
+@pytest.mark.slow
 def test_gradients_of_two_ranks_are_those_of_one_with_the_whole_batch(tmp_path: Path) -> None:
     found = driven(tmp_path, "gradients", 0)
     assert "the rank of rank 1 differs from rank 0's" in found["differs"]

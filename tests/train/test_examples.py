@@ -93,7 +93,15 @@ def returns_by_step_and_role(run: Path) -> dict[tuple[int, str], set[float]]:
 
 def test_with_a_bundled_model_code_judges_and_the_output_says_so(tmp_path: Path, capsys) -> None:
     settings = {"env": "Debate-v0", "batch_size": 2, "steps": 1, "eval": {"every": 0, "games": 2}, "lora": {"rank": 2}}
-    train(config=from_dict({**settings, "run_dir": tmp_path / "a", "logs": {"progress": "plain"}}))
+
+    class Told(Exception):
+        pass
+
+    def enough(_: object) -> None:
+        raise Told
+
+    with pytest.raises(Told):
+        train(config=from_dict({**settings, "run_dir": tmp_path / "a", "logs": {"progress": "plain"}}), on_step=enough)
     assert "Debate-v0: scripted:on_topic judges, since tiny cannot" in capsys.readouterr().out
     arena = arena_of(from_dict({**settings, "actors": {"judge": {"model": "scripted:longer"}}}))
     assert arena.judged_by_code == [] and arena_of(from_dict(settings)).judged_by_code == ["Debate-v0"]

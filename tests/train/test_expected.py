@@ -372,7 +372,7 @@ def _distance(trainer: Trainer, decisions: Any, table: dict[Any, dict[str, float
 
 def test_mirror_learns_and_says_what_does_not_fit(tmp_path: Path) -> None:
     loss = EXPECTED["loss"] | {"name": "mirror", "kl": 0.2, "mirror_step": 1.0}
-    settings = EXPECTED | {"steps": 6, "optim": {"lr": 3e-3, "epochs": 3}, "loss": loss}
+    settings = EXPECTED | {"steps": 3, "batch_size": 1, "optim": {"lr": 5e-3, "epochs": 3}, "loss": loss}
     result = train(config=small(tmp_path / "run", **settings), quiet=True)
     assert result.last["nash_conv"] < 0.8 * result.start["nash_conv"]
     trainer = Trainer(build(small(loss=loss | {"mirror_step": 0.7, "mirror_floor": 0.2})))

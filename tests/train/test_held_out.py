@@ -20,8 +20,8 @@ from legos_train.run.periodic_eval import evaluate
 from tests.train.helpers import digest, small
 
 TRANSFER = Path(__file__).parents[2] / "examples/transfer.toml"
-MATH = {"id": "GSM8K-v0", "name": "math", "games": 8, "samples": 2, "every": 1}
-NIM = {"id": "Nim-v0", "opponent": "random", "games": 8, "every": 2}
+MATH = {"id": "GSM8K-v0", "name": "math", "games": 4, "samples": 2, "every": 1}
+NIM = {"id": "Nim-v0", "opponent": "random", "games": 4, "every": 2}
 UNEQUAL = {"seconds", "seconds_play", "seconds_pack", "seconds_learn", "seconds_publish"}
 UNEQUAL |= {"tokens_per_second", "resumed_from", "run"}
 
@@ -51,8 +51,8 @@ def test_numbers_of_held_out_envs_come_when_they_are_due_and_best_follows_one(
     assert TrainConfig.load(tmp_path / "run/config.toml").eval == config.eval
 
     sampling = ["--max-tokens", "12", "--no-exact", "--json", "-m", f"{tmp_path / 'run'}@last"]
-    assert main(["eval", "Nim-v0", "--opponent", "random", "-n", "8", *sampling]) == 0
-    assert main(["eval", "GSM8K-v0", "-n", "8", "--samples", "2", *sampling]) == 0
+    assert main(["eval", "Nim-v0", "--opponent", "random", "-n", "4", *sampling]) == 0
+    assert main(["eval", "GSM8K-v0", "-n", "4", "--samples", "2", *sampling]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.replace("}\n{", "}\0{").split("\0")]
     assert found[0]["results"][0]["mean"] == result.last["Nim-v0/vs_random"]
     accuracy = found[1]["results"][0]["accuracy"]

@@ -15,7 +15,7 @@ from legos_train.run import trainer as trainer_module
 from tests.train.helpers import digest, small
 
 ENV = f"{Path(__file__).parent / 'honest_env.py'}:Honest-v0"
-FLAGS = ["--batch-size", "8", "--steps", "3", "--lora.rank", "4", "--eval.games", "4", "--logs.progress", "plain"]
+FLAGS = ["--batch-size", "8", "--steps", "2", "--lora.rank", "4", "--eval.games", "2", "--logs.progress", "plain"]
 
 
 def rows_of(run: Path) -> list[dict[str, Any]]:
@@ -43,9 +43,9 @@ def test_a_run_without_an_update_ends_with_3_and_says_what_to_change(
 
 
 def test_a_run_that_learns_ends_with_0(tmp_path: Path) -> None:
-    result = train(small(tmp_path / "run", steps=3), quiet=True)
+    result = train(small(tmp_path / "run", batch_size=4), quiet=True)
     rows = rows_of(tmp_path / "run")
-    assert result.updates == sum(row["updates"] for row in rows if row["zero_advantages"] < 1) == 3
+    assert result.updates == sum(row["updates"] for row in rows if row["zero_advantages"] < 1) == 2
 
 
 def test_rates_are_those_of_the_episodes(tmp_path: Path) -> None:

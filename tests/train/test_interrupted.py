@@ -58,7 +58,7 @@ def test_a_run_ends_within_five_seconds_wherever_it_is(
 ) -> None:
     """Evaluations are after steps 2 and 4 here, and the hang is in the next call of the function after step 2."""
     run, done = tmp_path / "run", [0]
-    config = small(run, steps=4, batch_size=8, eval={"every": 2}, logs={"progress": "plain"})
+    config = small(run, steps=4, batch_size=4, eval={"every": 2}, logs={"progress": "plain"})
     with monkeypatch.context() as patch:
         sent = stuck(patch, PLACES[place], lambda: done[0])
         with pytest.raises(Stopped):

@@ -14,7 +14,7 @@ from legos_train.disk import MetricsFile
 from legos_train.errors import RunError
 from tests.train.helpers import digest, identify, small
 
-GAMES: dict[str, Any] = {"batch_size": 8, "checkpoint": {"every": 1}, "logs": {"rollouts": 0, "progress": "plain"}}
+GAMES: dict[str, Any] = {"batch_size": 2, "checkpoint": {"every": 1}, "logs": {"rollouts": 0, "progress": "plain"}}
 WEIGHTS = "checkpoints/step_3/adapter.safetensors"
 
 

@@ -26,6 +26,7 @@ def test_a_number_stands_in_its_row_and_column() -> None:
     assert "0.90" not in before and after.index("| `rae` | - | - | - | 0.90 \u00b1 0.02 (34) | - |") > 0
 
 
+@pytest.mark.slow  # by default test_microscope.py measures batches, and numbers by hand
 def test_a_cell_is_measured() -> None:
     (row,) = microscope_grid.study([("grpo", "ppo", 0, 64)], 4, 0)
     assert row["credit"] == "grpo" and 0.5 < row["cosine"][0] < 1.2 and row["noise"][0] > 0

@@ -9,7 +9,6 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
-from mlx_lm.tuner.utils import linear_to_lora_layers, load_adapters
 
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import pack
@@ -17,6 +16,7 @@ from legos_train.config.sections import LoRASettings
 from legos_train.model import policy as policy_module
 from legos_train.model.gradients import grad_norm, loss_and_grad
 from legos_train.model.policy import LoRAPolicy
+from tests.lora_of_mlx import linear_to_lora_layers, load_adapters
 from tests.train.helpers import plain_loss
 from tests.train.policies import PREFIX, VOCABULARY, close, make_batch, make_model, make_policy, naive_logits
 

@@ -48,7 +48,7 @@ def test_one_learner_is_a_run_without_the_table_bit_for_bit(tmp_path: Path) -> N
     table = [{"name": "all", "roles": ["player_0", "player_1"]}]
     for name, learner in (("plain", []), ("table", table)):
         identify(tmp_path / name)
-        train(small(tmp_path / name, steps=3, batch_size=8, eval={"every": 2}, learner=learner), quiet=True)
+        train(small(tmp_path / name, steps=2, batch_size=4, eval={"every": 2}, learner=learner), quiet=True)
     weights = tmp_path / "plain/adapter/adapters.safetensors", tmp_path / "table/adapter/all/adapters.safetensors"
     assert digest(weights[0]) == digest(weights[1])
     for plain, row in zip(rows(tmp_path / "plain"), rows(tmp_path / "table"), strict=True):
@@ -114,7 +114,9 @@ def test_each_seat_is_played_and_measured_with_the_weights_of_its_own_learner(ku
 
 def test_a_run_leaves_an_adapter_for_each_and_they_are_those_that_were_measured(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    result = train(small(run, steps=2, eval={"every": 1}, learner=BOTH, average={"kind": "none"}), quiet=True)
+    result = train(
+        small(run, steps=1, batch_size=4, eval={"every": 1}, learner=BOTH, average={"kind": "none"}), quiet=True
+    )
     for folder in ("adapter", "last", "best"):
         for name, rank in (("first", 4), ("second", 2)):
             adapter = read_adapter(run / folder / name)
@@ -127,8 +129,8 @@ def test_a_run_leaves_an_adapter_for_each_and_they_are_those_that_were_measured(
     trainer.parts.close()
     with pytest.raises(PolicyError, match=r"several learners, first, second: name one, such as .*adapter/first"):
         words.locate(str(run))
-    with pytest.raises(PolicyError, match=r"@step_2 holds several learners.*last/first"):
-        words.locate(f"{run}@step_2")
+    with pytest.raises(PolicyError, match=r"@step_1 holds several learners.*last/first"):
+        words.locate(f"{run}@step_1")
     assert words.locate(str(run / "adapter" / "second")) == ("tiny", run / "adapter" / "second")
     again = Trainer(build(small(learner=BOTH, init_adapter=str(run))))
     for name, one in again.parts.backend.members.items():  # type: ignore[attr-defined]
@@ -184,12 +186,12 @@ def test_members_of_a_league_are_all_learners_and_each_seat_meets_its_own_kind()
 def test_a_pool_is_filled_from_the_learners_of_the_same_names(tmp_path: Path) -> None:
     other = tmp_path / "other"
     league = {"mode": "fsp", "pool": 3, "snapshot_every": 1}
-    train(small(other, steps=2, batch_size=8, learner=BOTH, league=league), quiet=True)
+    train(small(other, steps=1, batch_size=4, learner=BOTH, league=league), quiet=True)
     filled = {**league, "pool": 9, "pool_from": str(other)}
-    trainer = Trainer(build(small(learner=BOTH, league=filled)))
+    trainer = Trainer(build(small(learner=BOTH, batch_size=4, league=filled)))
     try:
         assert trainer.parts.league is not None
-        weights = trainer.parts.league.weights["other.step_2"].content
+        weights = trainer.parts.league.weights["other.step_1"].content
         for name in ("first", "second"):
             saved = read_adapter(other / "last" / name).weights
             assert saved.keys() == weights[name].content.keys()
@@ -260,7 +262,7 @@ def test_playing_ahead_against_snapshots_that_leave_the_pool(tmp_path: Path) -> 
     """Each learner's part of a snapshot is an adapter, and is taken from the generator under its own name."""
     ahead = {"enabled": True, "backend": "thread", "max_off_policy_steps": 1}
     league = {"mode": "fsp", "pool": 1, "snapshot_every": 1, "latest": 0.0}
-    train(small(tmp_path / "run", steps=3, batch_size=4, learner=BOTH, league=league, asynchronous=ahead), quiet=True)
+    train(small(tmp_path / "run", steps=3, batch_size=2, learner=BOTH, league=league, asynchronous=ahead), quiet=True)
     assert [row["step"] for row in rows(tmp_path / "run")] == [1, 2, 3]
 
 

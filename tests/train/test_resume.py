@@ -103,14 +103,14 @@ def test_resume_before_any_checkpoint_starts_at_zero_and_a_finished_run_stays_as
 
 
 def test_a_run_directory_is_not_overwritten_nor_shared(tmp_path: Path) -> None:
-    config = small(tmp_path / "run")
+    config = small(tmp_path / "run", steps=1, batch_size=2)
     with RunDirectory(tmp_path / "run"), pytest.raises(RunError, match="in use"):
         train(config, quiet=True)
     train(config, quiet=True)
     with pytest.raises(RunError, match="already holds a run"):
         train(config, quiet=True)
-    with pytest.raises(RunError, match=r"cannot resume with other settings .*batch_size: was 8, now 64"):
-        train(small(tmp_path / "run", batch_size=64), resume=True, quiet=True)
+    with pytest.raises(RunError, match=r"cannot resume with other settings .*batch_size: was 2, now 64"):
+        train(small(tmp_path / "run", steps=1, batch_size=64), resume=True, quiet=True)
 
 
 ARRAYS = {"adapter": {"a": mx.arange(6).astype(mx.float32)}}

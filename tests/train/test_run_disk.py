@@ -150,7 +150,7 @@ def test_a_clock_that_jumps_changes_no_duration(
     monkeypatch.setattr(time, "time", backwards)
     monkeypatch.setattr(time, "time_ns", lambda: int(backwards() * 1e9))
     began = time.perf_counter()
-    result = train(small(tmp_path / "run", batch_size=8, logs={"progress": "plain"}, checkpoint={"every": 1}))
+    result = train(small(tmp_path / "run", batch_size=2, logs={"progress": "plain"}, checkpoint={"every": 1}))
     took = time.perf_counter() - began
     rows = MetricsFile.read(tmp_path / "run" / "metrics.jsonl")
     for row in rows:

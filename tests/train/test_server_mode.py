@@ -24,7 +24,7 @@ from tests.inference.live import LiveServer, serving, wait_until
 from tests.inference.stub import stubs
 from tests.train.helpers import small
 
-STEPS = 3
+STEPS = 2
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def servers() -> Iterator[list[LiveServer]]:
 
 
 def steps(**settings: Any) -> list[dict[str, Any]]:
-    trainer = Trainer(build(small(steps=STEPS, batch_size=8, **settings)))
+    trainer = Trainer(build(small(steps=STEPS, batch_size=4, **settings)))
     try:
         return [trainer.step() for _ in range(STEPS)]
     finally:
@@ -78,12 +78,13 @@ PAGE = Path(__file__).parents[2] / "docs/training.md"
 COMMANDS = re.findall(r"^legos train (--(?:server|generate) \"?http.*?)\s*(?:#.*)?$", PAGE.read_text(), re.MULTILINE)
 
 
+@pytest.mark.quick("--generate*")  # `--server`: test_a_run_against_servers_is_the_run_in_this_process
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_documented_commands_run(servers: list[LiveServer], command: str, tmp_path: Path) -> None:
     """With other addresses and fewer games."""
     addresses = iter(server.url for server in servers)
     words = shlex.split(re.sub(r"http://[\w.-]+:8000", lambda _: next(addresses), command))
-    short = ["--steps", "1", "--batch-size", "8", "--eval.every", "0", "--eval.games", "4"]
+    short = ["--steps", "1", "--batch-size", "4", "--eval.every", "0", "--eval.games", "2"]
     assert cli.main(["train", *words, *short, "--run-dir", str(tmp_path / "run")]) in (0, 3)
     [row] = MetricsFile.read(tmp_path / "run/metrics.jsonl")
     assert row["mismatch_max"] < 1e-4
@@ -99,7 +100,7 @@ def info(engine: Any, endpoint: Any) -> dict[str, Any]:
 
 
 def test_every_publish_is_there_by_name_at_every_server(servers: list[LiveServer]) -> None:
-    trainer = Trainer(build(small(steps=STEPS, batch_size=8, server={"urls": tuple(s.url for s in servers)})))
+    trainer = Trainer(build(small(steps=STEPS, batch_size=4, server={"urls": tuple(s.url for s in servers)})))
     confirmed: list[tuple[int, str]] = []
     engine = trainer.parts.sync.generator.engine  # type: ignore[attr-defined]
     publish = engine.publish
@@ -119,7 +120,7 @@ def test_every_publish_is_there_by_name_at_every_server(servers: list[LiveServer
                 wait_until(lambda: engine.name_of("policy") in info(engine, endpoint))  # noqa: B023
                 adapter = info(engine, endpoint)[engine.name_of("policy")]
                 assert (adapter.version, adapter.digest) == confirmed[-1]
-        assert [version for version, _ in confirmed] == [1, 2, 3] and len({d for _, d in confirmed}) == 3
+        assert [version for version, _ in confirmed] == [1, 2] and len({d for _, d in confirmed}) == 2
         assert min(endpoint.served for endpoint in engine.fleet.endpoints) > 0, "both play"
     finally:
         trainer.parts.close()

@@ -134,7 +134,7 @@ def test_a_run_with_a_league_is_killed_and_goes_on(patch: pytest.MonkeyPatch, tm
     """Snapshots stay what they were as opponents, the state comes back, and the adapter here is the one there."""
     server = install(patch, Server(frozen=frozen))
     league = {"mode": "fsp", "snapshot_every": 1, "latest": 0.5}
-    settings = config(tmp_path / "run", steps=3, batch_size=8, league=league, checkpoint={"every": 1})
+    settings = config(tmp_path / "run", steps=3, batch_size=4, league=league, checkpoint={"every": 1})
     seen: list[Any] = []
 
     def kill(record: Any) -> None:
@@ -159,7 +159,7 @@ def test_a_run_with_a_league_is_killed_and_goes_on(patch: pytest.MonkeyPatch, tm
 def test_a_snapshot_stays_while_training_goes_on(patch: pytest.MonkeyPatch) -> None:
     """Also at a server that goes on training what it has saved: there it is a copy with a place of its own."""
     install(patch, Server(frozen=False))
-    trainer = trainer_of(config(league={"mode": "fsp", "snapshot_every": 1}, batch_size=8))
+    trainer = trainer_of(config(league={"mode": "fsp", "snapshot_every": 1}, batch_size=2))
     remote: Any = trainer.parts.sync.generator.engine  # type: ignore[attr-defined]
     prompt = [list(range(5, 15))]
     before = remote.next_logits(prompt, "step_0")
@@ -250,7 +250,7 @@ def test_a_service_lost_in_a_run_is_told(patch: pytest.MonkeyPatch) -> None:
 def test_a_gradient_that_is_not_to_be_used_is_not_left_at_the_service(patch: pytest.MonkeyPatch) -> None:
     """It adds up what it is sent until the next step: zeros would thin a mean, and what is not a number stays."""
     install(patch, Server("mean over sequences of the mean"))
-    trainer = trainer_of(config(batch_size=4, loss={"kl": 0.0, "kl_end": None}))
+    trainer = trainer_of(config(batch_size=2, loss={"kl": 0.0, "kl_end": None}))
     trainer.assign_credit(trainer.play(1), 0)
     batch = trainer.pack(trainer.parts.replay.take(0)[0])
     backend: Any = trainer.parts.backend
@@ -268,7 +268,7 @@ def test_a_gradient_that_is_not_to_be_used_is_not_left_at_the_service(patch: pyt
 def test_weights_that_only_the_service_has_are_not_deleted_there(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An adapter that cannot be fetched is written as its path, such as RUN/best; it is then all there is of it."""
     server = install(patch, Server())
-    trainer = trainer_of(config(batch_size=4, tinker={"url": URL, "base": BASE, "mirror": False}))
+    trainer = trainer_of(config(batch_size=2, tinker={"url": URL, "base": BASE, "mirror": False}))
     backend: Any = trainer.parts.backend
 
     def lost(path: str) -> bytes:

@@ -18,7 +18,7 @@ from tests.train.helpers import small
 def test_training_goes_on_where_no_judge_was_understood(tmp_path: Path) -> None:
     """As at the start of a run of `tiny`, which cannot judge: there is no mean, and there are no best weights yet."""
     judge = {"judge": {"model": "base"}}
-    config = small(tmp_path / "run", env="Debate-v0", actors=judge, batch_size=2, eval={"games": 4})
+    config = small(tmp_path / "run", env="Debate-v0", actors=judge, batch_size=2, steps=1, eval={"games": 2})
     result = train(config, quiet=True)
     assert result.start["unscored"] == result.last["unscored"] == 1.0
     assert "return" not in result.last and not result.best

@@ -18,7 +18,7 @@ from tests.train.helpers import digest, small
 EVERYTHING: dict[str, Any] = {
     "env": [{"id": "KuhnPoker-v0", "weight": 2.0}, {"id": "MatrixGame-v0", "args": {"game": "rps"}, "credit": "rae"}],
     "steps": 6,
-    "batch_size": 8,
+    "batch_size": 4,
     "league": {"mode": "pfsp", "snapshot_every": 1, "pool": 3, "opponents": ("random",)},
     "replay": {"reuse": 2, "max_staleness": 4},
     "filter": {"draws": 0.5, "draw_retries": 1},
@@ -38,7 +38,7 @@ def test_a_run_with_everything_on_resumes_bit_for_bit(tmp_path: Path) -> None:
     train(config=small(whole, **EVERYTHING), quiet=True)
 
     def stop(record: dict) -> None:
-        if record["step"] == 5:  # two steps after the checkpoint
+        if record["step"] == 4:  # a step after the checkpoint
             raise Interrupted
 
     with pytest.raises(Interrupted):
@@ -111,8 +111,8 @@ def test_a_snapshot_plays_with_its_own_weights() -> None:
 
 
 def test_psro_fills_its_payoff_matrix_by_playing() -> None:
-    league = {"mode": "psro", "snapshot_every": 1, "payoff_games": 4}
-    trainer = Trainer(build(small(batch_size=8, steps=2, league=league)))
+    league = {"mode": "psro", "snapshot_every": 1, "payoff_games": 2}
+    trainer = Trainer(build(small(batch_size=4, steps=2, league=league)))
     try:
         trainer.step()
         trainer.step()
@@ -148,7 +148,7 @@ def test_an_injected_league_survives_a_resume(tmp_path: Path) -> None:
 
 def test_stop_ends_the_run_with_its_checkpoint(tmp_path: Path) -> None:
     monitor = {"entropy": 100.0, "patience": 2, "window": 1, "action": "stop"}
-    config = small(tmp_path / "run", batch_size=8, steps=9, monitor=monitor, checkpoint={"every": 1})
+    config = small(tmp_path / "run", batch_size=4, steps=9, monitor=monitor, checkpoint={"every": 1})
     result = train(config=config, quiet=True)
     assert result.steps == 2 and "entropy" in (result.stopped or "")
     assert all((tmp_path / f"run/checkpoints/step_{step}/manifest.json").exists() for step in (1, 2))
@@ -166,7 +166,7 @@ def test_an_evaluation_that_stops_a_run_is_its_last(
     monkeypatch.setattr(CollapseMonitor, "check_measured", lambda self, step, *tables: [worse] if step == 2 else [])
     held_out = {"every": 2, "env": [{"id": "MatrixGame-v0", "name": "rps", "every": 0}]}
     settings: dict[str, Any] = {"monitor": {"action": "stop"}, "eval": held_out, "asynchronous": ahead}
-    result = train(small(tmp_path / "run", batch_size=8, steps=9, **settings), quiet=True)
+    result = train(small(tmp_path / "run", batch_size=4, steps=9, **settings), quiet=True)
     assert result.steps == 2 and result.stopped == "worse than before"
     assert {"nash_conv", "rps/nash_conv"} <= set(result.last)
     assert (tmp_path / "run/checkpoints/step_2/manifest.json").exists()

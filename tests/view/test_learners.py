@@ -22,7 +22,7 @@ LEARNERS = [{"name": "red", "roles": ["player_0"]}, {"name": "blue", "roles": ["
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("learners") / "pair"
     league = {"mode": "fsp", "pool": 1, "snapshot_every": 1, "latest": 0.5}
-    train(small(folder, steps=2, batch_size=12, learner=LEARNERS, league=league, logs={"rollouts": 12}), quiet=True)
+    train(small(folder, steps=2, batch_size=8, learner=LEARNERS, league=league, logs={"rollouts": 8}), quiet=True)
     return folder
 
 
