@@ -3,7 +3,9 @@
 `python -m benchmarks.dry_run [--models tiny,small,4m] [--envs KuhnPoker-v0,...] [--json out.json]` makes the promise
 and trains a few steps, each in its own process, and prints promised / measured for each line of the promise. Games get
 shorter or longer as the policy learns, which no promise can know: "a turn" compares seconds per turn, "turns" their
-number. CPU seconds, one thread.
+number. Where invalid moves end games, the dry run also says what a step takes without them: "upper" is that promise by
+the longest step, so the steps lie in the promised range where "a step" is below 1 and "upper" above it. `--legal`
+measures steps without invalid moves and compares them with the upper end. CPU seconds, one thread.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ import mlx.core as mx
 from benchmarks import models
 from legos_train import TrainConfig
 from legos_train.config import from_dict
+from legos_train.rollout import LocalGenerator
 from legos_train.run import Trainer, build
+from legos_train.run.legal_play import play_legally
 from legos_train.run.preflight import forecast, process_peak
 
 ENVS: dict[str, dict[str, Any]] = {
@@ -63,6 +67,9 @@ def promised(config: TrainConfig, _: argparse.Namespace) -> dict[str, Any]:
 def measured(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]:
     parts = build(config)
     steps = []
+    if options.legal:
+        assert isinstance(parts.arena.generator, LocalGenerator)
+        play_legally(parts.arena.generator)
     try:
         trainer = Trainer(parts)
         for _ in range(options.steps):
@@ -93,6 +100,7 @@ SIDES = {"promised": promised, "measured": measured}
 def run(side: str, env: str, model: str, options: argparse.Namespace) -> dict[str, Any]:
     """A side in a fresh process."""
     given = [f"--{name}={getattr(options, name)}" for name in ("steps", "episodes", "folder")]
+    given += ["--legal"] if options.legal else []
     command = [sys.executable, "-m", "benchmarks.dry_run", "--run", side, "--envs", env, "--models", model, *given]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
     if done.returncode:
@@ -100,9 +108,10 @@ def run(side: str, env: str, model: str, options: argparse.Namespace) -> dict[st
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def compared(promise: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, float]:
+def compared(promise: dict[str, Any], steps: list[dict[str, Any]], legal: bool) -> dict[str, float]:
     """Promised / measured, of the mean of all steps but the first, which loads what Python and MLX load when used."""
-    whole, later = promise["whole"], steps[1:] or steps
+    upper = promise["legal"] or promise["whole"]
+    whole, later = upper if legal else promise["whole"], steps[1:] or steps
     seconds, turns = whole["play"] + whole["learn"], whole["turns"]
     spent = {name: statistics.mean(step[name] for step in later) for name in ("play", "learn", "turns")}
     total = spent["play"] + spent["learn"]
@@ -110,6 +119,7 @@ def compared(promise: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, 
         "play": whole["play"] / spent["play"],
         "learn": whole["learn"] / spent["learn"],
         "a step": seconds / total,
+        "upper": (upper["play"] + upper["learn"]) / max(step["play"] + step["learn"] for step in later),
         "turns": turns / spent["turns"],
         "a turn": (seconds / turns) / (total / spent["turns"]),
         "ceiling": promise["ceiling"] / max(step["peak"] for step in steps),
@@ -125,6 +135,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--episodes", type=int, default=0, help="episodes per step; 0: chosen by model")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "legos-dry-run")
+    parser.add_argument("--legal", action="store_true", help="play without invalid moves")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--run", choices=SIDES, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -136,7 +147,7 @@ def main() -> int:
     for env, model in names:
         config_of(env, model, options)  # makes the model
         promise, steps = (run(side, env, model, options) for side in SIDES)
-        ratios = compared(promise, steps["steps"])
+        ratios = compared(promise, steps["steps"], options.legal)
         if not rows:
             print(f"{'promised / measured':<28}{'s, MiB':>14}" + "".join(f"{name:>9}" for name in ratios))
         whole = promise["whole"]

@@ -29,6 +29,7 @@ from inference.unpacking import unpack
 _HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w.-]+))?")
 """A repository, and its revision if one is named: a commit, a tag or a branch."""
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model", "*.tiktoken"]
+_HALVES = (mx.bfloat16, mx.float16)
 
 
 @dataclass(frozen=True)
@@ -108,10 +109,12 @@ def widen(model: nn.Module) -> None:
     """
     if mx.default_device().type != mx.DeviceType.cpu:
         return
-    parameters: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
-    while parameters:  # one array at a time: each narrow one is freed as its wide copy appears
-        name, array = parameters.popitem()
-        if array.dtype in (mx.bfloat16, mx.float16):
+    flat: list[tuple[str, mx.array]] = [*tree_flatten(model.parameters())]
+    halves = sorted((pair for pair in flat if pair[1].dtype in _HALVES), key=lambda pair: pair[1].size)
+    del flat
+    with heap.in_huge_pages(sum(4 * array.size for _, array in halves)):
+        while halves:  # one at a time: each narrow one is freed as its wide copy appears, and the next take its place
+            name, array = halves.pop()
             array = array.astype(mx.float32)
             model.update(tree_unflatten([(name, array)]))
             mx.eval(array)

@@ -14,12 +14,15 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from inference.loading import is_here
+from legos_envs import Episode
 from legos_envs.tasks.problems import DataSetUnavailable
 from legos_train.batch import Batch, BatchByLearner
 from legos_train.config import TrainConfig, sizes
 from legos_train.model import Learners, MLXBackend, tinker
+from legos_train.rollout import LocalGenerator
 from legos_train.run.build import arena_of, build, make_credit
 from legos_train.run.garbage import rarely_collected
+from legos_train.run.legal_play import play_legally
 from legos_train.run.memory import needs
 from legos_train.run.places import check_capabilities
 from legos_train.run.trainer import Trainer
@@ -39,7 +42,8 @@ class Measured:
     """Measurements of a step of `size` episodes.
 
     Seconds of playing and of learning, the peaks of MLX and of the process in bytes, the turns played, with prompts of
-    `tokens` on average, and the tokens of the largest `part` of the batch in learning.
+    `tokens` on average, the tokens of the largest `part` of the batch in learning, and the share of episodes that an
+    invalid move ended although the legal ones were known.
     """
 
     size: int
@@ -50,6 +54,7 @@ class Measured:
     learn: float
     peak: float
     process: float
+    broken: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -61,6 +66,7 @@ class Forecast:
     """The needs of a run: bytes of the base model and of the trained state (`weights` numbers), and its steps.
 
     `measured`: steps of the run with growing numbers of episodes; `whole`: a full step, extrapolated from them;
+    `legal`: one without invalid moves, if these end more than a few episodes now;
     `ceiling`: MLX's peak once a batch fills parts of the largest size, however many and long its episodes are.
     """
 
@@ -69,6 +75,7 @@ class Forecast:
     weights: int
     measured: tuple[Measured, ...]
     whole: Measured
+    legal: Measured | None
     ceiling: float
     steps: int
 
@@ -77,8 +84,15 @@ class Forecast:
         first, now = (step.turns / step.size for step in (self.measured[0], last))
         how = "" if last.size == whole.size else f", extrapolated from {last.size}"
         moving = f" ({first:.1f} at first: may keep changing)" if abs(now - first) > CHANGED * now else ""
-        seconds = whole.seconds * self.steps
-        long = f"{max(seconds, 1):.0f} s" if seconds < 60 else f"{seconds / 60:.1f} minutes"
+        later, most = [], ""
+        if (legal := self.legal) is not None:
+            turns = legal.turns / legal.size
+            later = [
+                f"invalid moves   end {whole.broken:.0%} of the episodes; without them {turns:.1f} turns per episode,",
+                f"                {legal.play:.2f} s of play and {legal.learn:.2f} s of learning per step, "
+                f"{_mib(legal.peak)} of MLX",
+            ]
+            most = f", {_long(legal.seconds * self.steps)} without invalid moves"
         return "\n".join(
             [
                 f"base model      {_mib(self.base)}",
@@ -88,7 +102,9 @@ class Forecast:
                 f"per episode     {now:.1f} turns{moving}, prompts of {last.tokens:.0f} tokens",
                 f"per step        {whole.play:.2f} s of play and {whole.learn:.2f} s of learning for {whole.size} "
                 f"episodes{how}",
-                f"{f'{self.steps} steps':<15} {long} if episodes keep this length, evaluations not counted",
+                *later,
+                f"{f'{self.steps} steps':<15} {_long(whole.seconds * self.steps)} if episodes keep this length{most}, "
+                "evaluations not counted",
             ]
         )
 
@@ -147,17 +163,29 @@ def forecast(config: TrainConfig, clock: Callable[[], float] = time.perf_counter
         base = _bytes(backends[0].policy.model) - _nbytes(backends[0].policy.trainable())
         weights = sum(array.size for one in backends for array in one.policy.trainable().values())
         state = sum(_nbytes(group) for one in backends for group in one.save_state().tensors.values())
-        trainer, steps = Trainer(parts), list[Measured]()
-        with rarely_collected():
-            for size in batch_sizes(config.batch_size, config.grouped):
-                if steps and continued(steps, size, config.max_batch_tokens).seconds > LONGEST:
-                    break
-                steps.append(_step(trainer, size, clock))
+        trainer, legal = Trainer(parts), None
+        steps = measured = _growing(trainer, clock)
         whole = continued(steps, config.batch_size, config.max_batch_tokens)
-        ceiling = filled(steps, base + state, config.max_batch_tokens)
-        return Forecast(base, state, weights, tuple(steps), whole, max(ceiling, whole.peak), config.steps)
+        if whole.broken > CHANGED and isinstance(parts.arena.generator, LocalGenerator):
+            play_legally(parts.arena.generator)
+            measured = [*steps, *(longer := _growing(trainer, clock))]
+            legal = continued(longer, config.batch_size, config.max_batch_tokens)
+        ceiling = filled(measured, base + state, config.max_batch_tokens)
+        most = max(ceiling, whole.peak, legal.peak if legal else 0.0)
+        return Forecast(base, state, weights, tuple(steps), whole, legal, most, config.steps)
     finally:
         parts.close()
+
+
+def _growing(trainer: Trainer, clock: Callable[[], float]) -> list[Measured]:
+    """Steps of more and more episodes, as long as the next one will not take too long."""
+    config, steps = trainer.config, list[Measured]()
+    with rarely_collected():
+        for size in batch_sizes(config.batch_size, config.grouped):
+            if steps and continued(steps, size, config.max_batch_tokens).seconds > LONGEST:
+                break
+            steps.append(_step(trainer, size, clock))
+    return steps
 
 
 def batch_sizes(most: int, group: int) -> list[int]:
@@ -192,7 +220,7 @@ def continued(steps: Sequence[Measured], size: int, largest: int) -> Measured:
     play, learn = (further(name, "turns", turns) for name in ("play", "learn"))
     process = further("process", "turns", turns) if before.size else last.process
     peak = max(highest, further("peak", "part", part))
-    return Measured(size, turns, last.tokens, part, play, learn, peak, process)
+    return Measured(size, turns, last.tokens, part, play, learn, peak, process, last.broken)
 
 
 def filled(steps: Sequence[Measured], resident: float, largest: int) -> float:
@@ -223,7 +251,15 @@ def _step(trainer: Trainer, size: int, clock: Callable[[], float]) -> Measured:
     tokens = float(np.mean(prompts)) if prompts else 0.0
     peak = mx.get_peak_memory()
     part = _largest_part(trainer.batch, parts.config.max_batch_tokens)
-    return Measured(size, len(prompts), tokens, part, played - began, learned - played, peak, process_peak())
+    times = played - began, learned - played
+    return Measured(size, len(prompts), tokens, part, *times, peak, process_peak(), _broken(episodes))
+
+
+def _broken(episodes: Sequence[Episode]) -> float:
+    """The share that an invalid move ended where the legal ones were known."""
+    ended = [episode for episode in episodes if episode.outcome == "invalid"]
+    known = [e for e in ended if any(turn.legal_actions for x in e.trajectories.values() for turn in x.turns)]
+    return len(known) / len(episodes)
 
 
 def _largest_part(batch: Batch | BatchByLearner | None, most: int) -> int:
@@ -240,6 +276,10 @@ def _nbytes(arrays: dict[str, mx.array]) -> int:
 def _bytes(model: Any) -> int:
     leaves: Any = tree_flatten(model.parameters())
     return sum(array.nbytes for _, array in leaves)
+
+
+def _long(seconds: float) -> str:
+    return f"{max(seconds, 1):.0f} s" if seconds < 60 else f"{seconds / 60:.1f} minutes"
 
 
 def _mib(count: float) -> str:

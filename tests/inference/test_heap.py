@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import threading
 from pathlib import Path
 
@@ -35,6 +36,26 @@ def test_what_was_freed_between_arrays_in_use_is_returned() -> None:
     heap.return_freed_memory()
     assert before > full - 10.0 and resident() < full - 40.0
     assert [array[0].item() for array in kept] == [float(k) for k in range(0, 100, 10)]
+
+
+@glibc
+def test_the_weights_of_a_model_come_in_huge_pages() -> None:
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not setting.is_file() or "[never]" in setting.read_text():
+        pytest.skip("this system has no huge pages")
+    size = 96 << 20
+
+    def faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        mx.eval(mx.full((size // 4,), 1.0))
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    heap.keep_freed_memory()
+    pages = size // os.sysconf("SC_PAGE_SIZE")
+    assert faults() >= pages
+    with heap.in_huge_pages(size):
+        assert faults() < pages / 10
+    assert faults() >= pages  # large arrays are returned when freed, as before
 
 
 def test_a_server_returns_memory_until_it_stops(random_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from legos_envs import Runner, make
 from legos_train.batch import Batch
 from legos_train.model import Learner
-from legos_train.run.preflight import Measured, batch_sizes, continued, estimate, filled
+from legos_train.run import Trainer, preflight
+from legos_train.run.legal_play import LegalMoves
+from legos_train.run.preflight import Measured, batch_sizes, continued, estimate, filled, forecast
 from tests.train.helpers import small
 
 
@@ -73,3 +76,40 @@ def test_what_is_measured_is_what_the_loss_learns_from(monkeypatch: pytest.Monke
     monkeypatch.setattr(Learner, "update", watched)
     estimate(small(batch_size=2, loss={"name": "expected"}))
     assert seen == [24, 24]
+
+
+def test_without_invalid_moves_a_game_is_played_to_its_end() -> None:
+    runner = Runner(LegalMoves(make("TicTacToe-v0")), 1)
+    said = iter(["nonsense", "[99]", "I take [4]", *["[0]"] * 20])
+    while not runner.done:
+        for decision in runner.pending():
+            runner.answer(decision, next(said))
+    assert runner.episode.outcome != "invalid" and len(runner.episode.order) >= 5
+    played = [text for _, text in runner.env.unwrapped.log]
+    assert "I take [4]" in played and not {"nonsense", "[99]"} & set(played)
+
+
+def test_a_dry_run_says_what_a_step_takes_without_the_invalid_moves_that_end_games_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def measure(trainer: Trainer, size: int, _: Any) -> Measured:
+        if isinstance(trainer.parts.arena.generator.rollouts.make_env("KuhnPoker-v0"), LegalMoves):  # type: ignore[union-attr]
+            return step(size, 6.0, 30.0, 2.0**30, turns=10 * size)
+        return replace(step(size, 1.0, 2.0, 2.0**20, turns=2 * size), broken=broken)
+
+    monkeypatch.setattr(preflight, "_step", measure)
+    broken = 0.5
+    found = forecast(small(batch_size=8))
+    assert found.legal is not None and found.legal.turns == 80 and found.ceiling >= 2.0**30
+    said = str(found)
+    assert "end 50% of the episodes; without them 10.0 turns" in said
+    assert "6 s if episodes keep this length, 1.2 minutes without invalid moves" in said
+    broken = 0.05
+    assert forecast(small(batch_size=8)).legal is None
+
+
+@pytest.mark.slow
+def test_games_get_longer_without_invalid_moves() -> None:
+    found = forecast(small(env="ConnectFour-v0", batch_size=2))
+    assert found.whole.broken == 1.0 and found.legal is not None and found.legal.broken == 0.0
+    assert found.legal.turns >= 7 * 2 > found.whole.turns and found.ceiling >= found.legal.peak
