@@ -20,6 +20,24 @@ MAX_TREES = 32
 PLAIN = (str, int, float, bool, type(None))
 
 
+class Message(dict[str, str]):
+    """A message that several episodes show: changing it is an error, and its copies are plain dicts.
+
+    Raises:
+        TypeError: on any change.
+    """
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise TypeError(
+            "this message is shared by all episodes that came to it; change a copy: {**message, 'content': ...}"
+        )
+
+    __setitem__ = __delitem__ = __ior__ = update = pop = popitem = clear = setdefault = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, ({**self},)
+
+
 class Node:
     """What an env is after a deal and some actions.
 

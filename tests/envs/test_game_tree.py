@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import pickle
 from typing import Any
 
@@ -101,6 +103,20 @@ def test_changes_to_a_list_of_offenders_stay_in_it():
         env.step("nonsense")
         assert env.infos["player_1"]["offenders"] == ["player_0"]
         env.infos["player_1"]["offenders"].append("player_1")
+
+
+def test_a_message_that_episodes_share_cannot_be_changed_but_copied():
+    for _ in range(2):  # runs the rules; takes over what was recorded
+        env = KuhnPoker(memory="chat")
+        env.reset(seed=0)
+        env.step("[check]")
+        for agent in env.possible_agents:
+            (message, *_) = env.observe(agent)["messages"]
+            for change in (lambda m: m.update(content=""), lambda m: m.pop("role"), lambda m: m.__setitem__("x", "")):
+                with pytest.raises(TypeError, match="shared by all episodes"):
+                    change(message)
+            for copied in (message.copy(), copy.deepcopy(message), pickle.loads(pickle.dumps(message)), {**message}):
+                assert type(copied) is dict and copied == message == json.loads(json.dumps(message))
 
 
 def test_long_texts_are_not_kept():
