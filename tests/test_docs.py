@@ -275,13 +275,13 @@ def test_examples_run(tmp_path: Path) -> None:
     kuhn = runpy.run_path(str(ROOT / "examples/train_kuhn.py"))
     kuhn["main"](steps=2, run_dir=tmp_path / "run")
     assert (tmp_path / "run/adapter/adapters.safetensors").exists()
-    runpy.run_path(str(ROOT / "examples/evaluate_async.py"))["main"](games=20)
+    runpy.run_path(str(ROOT / "examples/evaluate_async.py"))["main"](games=4)
 
 
 def test_the_example_environment_passes_every_check() -> None:
     from legos_envs.testing import check_env
 
-    check_env(f"{ROOT / 'examples/haggle.py'}:Haggle-v0", episodes=50, raise_on_failure=True)
+    check_env(f"{ROOT / 'examples/haggle.py'}:Haggle-v0", episodes=10, raise_on_failure=True)
 
 
 @pytest.fixture(scope="module")
