@@ -114,7 +114,7 @@ def test_a_game_with_a_tree_and_one_without_share_a_step() -> None:
 
 
 def test_a_run_by_branches_resumes_bit_for_bit_and_says_what_it_played(tmp_path: Path) -> None:
-    config = small(**PIG | {"env_args": {"goal": 10}, "batch_size": 2, "branch": {"points": 2}})
+    config = small(**PIG | {"env_args": {"goal": 20}, "batch_size": 4, "branch": {"points": 2}})
     trainer = Trainer(build(config))
     assert trainer.parts.decisions is not None
     said = "PigDice-v0: branches value every legal action (2 decisions per game, once each)"
