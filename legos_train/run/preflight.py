@@ -166,7 +166,8 @@ def forecast(config: TrainConfig, clock: Callable[[], float] = time.perf_counter
         trainer, legal = Trainer(parts), None
         steps = measured = _growing(trainer, clock)
         whole = continued(steps, config.batch_size, config.max_batch_tokens)
-        if whole.broken > CHANGED and isinstance(parts.arena.generator, LocalGenerator):
+        quick = steps[0].seconds < LONGEST  # without invalid moves it may take ten times as long
+        if whole.broken > CHANGED and quick and isinstance(parts.arena.generator, LocalGenerator):
             play_legally(parts.arena.generator)
             measured = [*steps, *(longer := _growing(trainer, clock))]
             legal = continued(longer, config.batch_size, config.max_batch_tokens)
