@@ -12,7 +12,7 @@ from typing import Any
 
 from legos_envs import parsing
 from legos_envs.game.game_rules import Game, InfoSet, State
-from legos_envs.game.tree import MAX_CHARS, MAX_DEPTH, GameTree, Message, Node, tree_of
+from legos_envs.game.tree import MAX_CHARS, MAX_DEPTH, GameTree, Node, SharedMessage, tree_of
 from legos_envs.table import Rules, Table
 from legos_envs.text_env import TextEnv
 
@@ -120,7 +120,7 @@ class GameEnv(TextEnv):
     def _recorded(self) -> dict[str, Any]:
         """What the env is now, apart from everything that goes on changing."""
         for messages in self._messages.values():
-            messages[:] = [one if type(one) is Message else Message(one) for one in messages]
+            messages[:] = [one if type(one) is SharedMessage else SharedMessage(one) for one in messages]
         self._observed.clear()
         if not self.ended:
             for agent in self._waiting:

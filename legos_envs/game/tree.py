@@ -20,7 +20,7 @@ MAX_TREES = 32
 PLAIN = (str, int, float, bool, type(None))
 
 
-class Message(dict[str, str]):
+class SharedMessage(dict[str, str]):
     """A message that several episodes show: changing it is an error, and its copies are plain dicts.
 
     Raises:

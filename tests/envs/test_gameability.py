@@ -4,7 +4,6 @@ import pytest
 
 import legos_envs
 from legos_envs import Seat, TextEnv
-from legos_envs.scoring import formulas
 from legos_envs.testing import attack
 from legos_envs.testing.degenerate import DEGENERATE
 from tests.envs import sweeps
@@ -15,8 +14,7 @@ RARE = ("ConnectFour-v0", "LeducPoker-v0", "MatrixGame-v0", "PigDice-v0")
 
 
 @pytest.mark.parametrize("id", sweeps.ids())
-def test_nobody_exceeds_the_floor_that_the_page_states(id, monkeypatch):
-    monkeypatch.setattr(formulas, "installed", lambda: False)  # loading math-verify takes longer than all the rest
+def test_nobody_exceeds_the_floor_that_the_page_states(id):
     compare(id, 5 if id in RARE else 2)
 
 
