@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from legos_train import TrainConfig, Trainer
+from legos_train import TrainConfig, Trainer, train
 from legos_train.errors import ConfigError
 from legos_train.rollout import Job
-from legos_train.run import build, state
-from tests.train.helpers import small
+from legos_train.run import build
+from tests.train.helpers import digest, identify, small
 
 LOSS: dict[str, Any] = {"name": "expected", "aggregation": "constant", "kl": 0.0}
 PIG: dict[str, Any] = {"env": "PigDice-v0", "env_args": {"goal": 12}, "loss": LOSS, "batch_size": 4}
@@ -113,23 +113,34 @@ def test_a_game_with_a_tree_and_one_without_share_a_step() -> None:
     assert set(weights) == set(played) and len(weights) == 2
 
 
-def test_a_run_by_branches_resumes_bit_for_bit_and_says_what_it_played(tmp_path: Path) -> None:
-    config = small(**PIG | {"env_args": {"goal": 20}, "batch_size": 4, "branch": {"points": 2}})
-    trainer = Trainer(build(config))
-    assert trainer.parts.decisions is not None
-    said = "PigDice-v0: branches value every legal action (2 decisions per game, once each)"
-    assert any(said in note for note in trainer.parts.decisions.notes)
-    record = trainer.step()
-    assert record["branches"]["points"] > 0 and record["branches"]["tokens"] > 0 and record["updates"] == 1
-    state.save(trainer.parts, tmp_path)
-    trainer.parts.drop_caches()
-    resumed = Trainer(build(config, run_id=trainer.parts.run_id))
-    assert state.restore(resumed.parts, tmp_path) == 1
-    before = trainer.parts.backend.fingerprint()
-    for one in (trainer, resumed):
-        one.step()
-        one.parts.close()
-    assert before != trainer.parts.backend.fingerprint() == resumed.parts.backend.fingerprint()
+def test_a_run_by_branches_resumes_bit_for_bit_and_says_what_it_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for run in (whole, parts):
+        identify(run)
+    settings = {
+        **PIG,
+        "batch_size": 2,
+        "steps": 2,
+        "checkpoint": {"every": 1},
+        "eval": {"every": 0, "games": 2},
+        "branch": {"points": 2},
+    }
+    train(small(whole, **settings))
+    assert "PigDice-v0: branches value every legal action (2 decisions per game, once each)" in capsys.readouterr().out
+
+    class Stop(Exception):
+        pass
+
+    def stop(record: dict[str, Any]) -> None:
+        assert record["branches"]["points"] > 0 and record["branches"]["tokens"] > 0 and record["updates"] == 1
+        raise Stop
+
+    with pytest.raises(Stop):
+        train(small(parts, **settings), on_step=stop)
+    train(small(parts, **settings), resume=True)
+    assert digest(whole / "adapter/adapters.safetensors") == digest(parts / "adapter/adapters.safetensors")
 
 
 @pytest.mark.parametrize(
