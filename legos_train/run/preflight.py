@@ -31,6 +31,8 @@ SAMPLE, GROWTH = 16, 4
 """Episodes of the first measured step, and the growth factor of each following one."""
 CHANGED = 0.1
 """Relative change in episode length over the measured steps above which it is reported."""
+OFTEN = 0.1
+"""Share of episodes ended by invalid moves above which steps without these are measured too."""
 OF_SOURCE = ("source", "fields", "config", "split")
 """Arguments of an env for reading a data set from the hub."""
 LONGEST = 30.0
@@ -66,7 +68,7 @@ class Forecast:
     """The needs of a run: bytes of the base model and of the trained state (`weights` numbers), and its steps.
 
     `measured`: steps of the run with growing numbers of episodes; `whole`: a full step, extrapolated from them;
-    `legal`: one without invalid moves, if these end more than a few episodes now;
+    `legal`: one without invalid moves, if these end many episodes now (`OFTEN`);
     `ceiling`: MLX's peak once a batch fills parts of the largest size, however many and long its episodes are.
     """
 
@@ -167,7 +169,7 @@ def forecast(config: TrainConfig, clock: Callable[[], float] = time.perf_counter
         steps = measured = _growing(trainer, clock)
         whole = continued(steps, config.batch_size, config.max_batch_tokens)
         quick = steps[0].seconds < LONGEST  # without invalid moves it may take ten times as long
-        if whole.broken > CHANGED and quick and isinstance(parts.arena.generator, LocalGenerator):
+        if whole.broken > OFTEN and quick and isinstance(parts.arena.generator, LocalGenerator):
             play_legally(parts.arena.generator)
             measured = [*steps, *(longer := _growing(trainer, clock))]
             legal = continued(longer, config.batch_size, config.max_batch_tokens)
