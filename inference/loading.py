@@ -77,7 +77,7 @@ def load(
     path = find_model(name_or_path)
     config = _safe_config(path)
     model, tokenizer = mlx_lm.load(str(path), lazy=True)[:2]
-    unpack(model, dequantize)
+    unpack(model, dequantize, heap.in_huge_pages)
     if adapter_path is not None:
         read_adapter(adapter_path, model)
         model = mlx_lm.utils.load_adapters(model, str(adapter_path))

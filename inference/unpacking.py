@@ -12,7 +12,8 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -41,7 +42,10 @@ _CACHED = 1 << 18
 _BYTE_BITS = (2, 4, 8)
 
 
-def unpack(model: nn.Module, how: Dequantize = "auto") -> None:
+Room = Callable[[int], AbstractContextManager[None]]
+
+
+def unpack(model: nn.Module, how: Dequantize = "auto", room: Room = lambda _: nullcontext()) -> None:
     """Give the quantised layers of a model plain weights, depending on `how`; see the module.
 
     Args:
@@ -49,6 +53,7 @@ def unpack(model: nn.Module, how: Dequantize = "auto") -> None:
         how: `off` leaves packed weights as they are. `on` turns them into plain ones: float32 on a CPU, elsewhere the
             type of their scales. `auto` does that on a CPU if they take at most `SHARE` of the free memory; if they
             take more, a layer is unpacked whenever it is used.
+        room: entered with the bytes of the plain weights while they are made.
 
     Raises:
         ValueError: `how` is something else.
@@ -64,12 +69,13 @@ def unpack(model: nn.Module, how: Dequantize = "auto") -> None:
     said = f"{_gib(packed)} of quantised weights take {_gib(wide)} as {'float32' if cpu else 'their scales'}"
     if unpacks_at_load(how, wide):
         logger.warning("%s, which is faster here; with dequantize=off they stay packed", said)
-        while layers:
-            layer, paths = layers.pop()
-            plain = _plain(layer, mx.float32 if cpu else None)
-            del layer  # frees each packed layer as its plain copy appears
-            for path in paths:
-                model.update_modules(tree_unflatten([(path, plain)]))
+        with room(wide if cpu else 0):
+            while layers:
+                layer, paths = layers.pop()
+                plain = _plain(layer, mx.float32 if cpu else None)
+                del layer  # frees each packed layer as its plain copy appears
+                for path in paths:
+                    model.update_modules(tree_unflatten([(path, plain)]))
         return
     logger.warning(
         "%s, more than %d %% of the free %s: each layer is unpacked when it is used, which is slow for few tokens; "
