@@ -5,7 +5,7 @@ Games, records and rows match `legos eval`: same seeds, same numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from legos_train.evaluation.games import Pairing, record
@@ -37,6 +37,7 @@ def head_to_head(
     others: Mapping[str, Player] | None = None,
     options: Mapping[str, Any] | None = None,
     competitive: bool = True,
+    report: Callable[[int, int], None] | None = None,
 ) -> Row:
     """Plays `games` games, rounded up to whole seeds: on each seed the policy takes every side in turn.
 
@@ -52,6 +53,7 @@ def head_to_head(
         others: players of seats outside the competition, such as judges, as in `Job.players`.
         options: the env's reset options.
         competitive: whether returns of different seats are compared, see `outcomes.competitive`.
+        report: called with how many games are done, and of how many.
 
     Returns:
         The row of `legos eval`, see `summary.row`.
@@ -69,7 +71,8 @@ def head_to_head(
     rest = {"*": foes[agents[0]], **(others or {}), **foes}
     mine = [{**rest, **{agent: players[agent] for agent in side}} for side in sides]
     episodes = rollouts.run(
-        [Job(env_id, game.seed, mine[game.side], options=options or {}, salt=game.salt) for game in schedule]
+        [Job(env_id, game.seed, mine[game.side], options=options or {}, salt=game.salt) for game in schedule],
+        None if report is None else lambda done: report(done, len(schedule)),
     )
     records = []
     for game, episode in zip(schedule, episodes, strict=True):

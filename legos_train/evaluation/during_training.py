@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from inference import Engine
@@ -30,16 +31,25 @@ class Measurer:
         renderer: how conversations become tokens.
         context: maximum tokens of a prompt and its answer.
         best: the metric that selects `best`, see `followed`.
+        tell: called with what is counted, how many of it are done, and of how many.
 
     Raises:
         ConfigError: an opponent does not exist; the message lists those that do.
     """
 
-    def __init__(self, tasks: Sequence[EvalTask], engine: Engine, renderer: Renderer, context: int, best: str):
+    def __init__(
+        self,
+        tasks: Sequence[EvalTask],
+        engine: Engine,
+        renderer: Renderer,
+        context: int,
+        best: str,
+        tell: Callable[[str, int, int], None] = lambda unit, done, total: None,
+    ):
         self.tasks = {task.slot.name: task for task in tasks}
         self.roster = Roster(engine, renderer, context)
         self.rollouts = Rollouts(lambda label, **args: self.tasks[label].slot.make(**args), concurrency=256)
-        self.best = best
+        self.best, self.tell = best, tell
         for task in tasks:
             try:
                 self._rival(task)
@@ -143,6 +153,7 @@ class Measurer:
                 others={**others, **own},
                 options=task.slot.options,
                 competitive=competitive(task.env),
+                report=partial(self.tell, f"evaluation games of {task.slot.name}"),
             )
         except NothingScored as none:  # no reason to end a run: other games may be scored
             return none.row

@@ -15,6 +15,7 @@ from legos_train.disk import as_json
 from legos_train.observe.dashboard_tables import facts_table, grid, learners_table
 from legos_train.observe.dashboard_text import clock, number, shown, sparkline
 from legos_train.observe.eval_numbers import interval, results
+from legos_train.observe.progress_line import ProgressLine
 from legos_train.observe.verdict import measures
 
 Mode = Literal["auto", "rich", "plain", "json"]
@@ -77,6 +78,9 @@ class Progress:
         self._history: dict[str, list[float]] = {}
         self._ends: dict[str, tuple[float, float] | None] = {}
         self._alarms: deque[str] = deque(maxlen=3)
+        self._panel: Any = None
+        self._under_way: ProgressLine | None = None
+        self._done = 0
 
     def __enter__(self) -> Progress:
         if not self.quiet and self.mode == "rich":
@@ -90,6 +94,7 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self.live is not None:
             self.live.stop()
+            self.live = None
 
     def note(self, text: str) -> None:
         """Prints one permanent line."""
@@ -113,16 +118,42 @@ class Progress:
         if self.quiet:
             return
         step = int(record["step"])
+        self._under_way = None
         self._times.append((step, time.monotonic()))
         self._remember(record)
         if self.mode == "json":
             print(as_json(dict(record)), flush=True)
         elif self.live is not None:
-            self.live.update(self.panel(record))
+            self._panel = self.panel(record)
+            self.live.update(self._panel)
         elif step == self.start + 1 or step % self.every == 0 or step == self.steps:
             print(self._line(record), flush=True)
         elif record.get("alarms"):
             print(f"step {step}: {self._alarms[-1]}", flush=True)
+
+    def working(self, unit: str, done: int, total: int) -> None:
+        """Shows what a long step or evaluation is at: below the dashboard, or in a line every half minute.
+
+        Args:
+            unit: what is counted, such as `episodes of step 3`.
+            done: how many are done; may be called at any rate.
+            total: of how many.
+        """
+        if self.quiet or self.mode == "json":
+            return
+        if self._under_way is None or self._under_way.unit != unit or done < self._done:
+            bar = False if self.mode == "plain" else None
+            self._under_way = ProgressLine(unit, sys.stdout, bar=bar, show=self._below if self.live else None)
+        self._done = done
+        self._under_way(done, total)
+        if done >= total:
+            self._under_way.close()
+
+    def _below(self, text: str) -> None:
+        from rich.console import Group
+        from rich.text import Text
+
+        self.live.update(Group(*filter(None, (self._panel, Text(text, style="dim")))))
 
     def _remember(self, record: Mapping[str, Any]) -> None:
         evaluation = record.get("eval") or {}

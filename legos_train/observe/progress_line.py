@@ -1,4 +1,4 @@
-"""Progress of long work on standard error: a growing bar on a terminal, else occasional lines."""
+"""Progress of long work: on a terminal a growing bar, else occasional lines; or a text that something else shows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,21 @@ class ProgressLine:
         unit: what is counted, such as games.
         file: where to write; standard error by default.
         clock: gives the time in seconds.
+        bar: whether to draw a bar that is overwritten; by default on a terminal.
+        show: called with the text, as often as a bar is drawn, instead of writing anything.
     """
 
-    def __init__(self, unit: str, file: TextIO | None = None, clock: Callable[[], float] = time.monotonic):
-        self.unit, self.file, self.clock = unit, sys.stderr if file is None else file, clock
-        self.terminal = self.file.isatty()
+    def __init__(
+        self,
+        unit: str,
+        file: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        bar: bool | None = None,
+        show: Callable[[str], None] | None = None,
+    ):
+        self.unit, self.file, self.clock, self.show = unit, sys.stderr if file is None else file, clock, show
+        self.terminal = show is not None or (self.file.isatty() if bar is None else bar)
         self._began = self._next = clock()
         self._next += TERMINAL_SECONDS if self.terminal else FIRST_SECONDS
         self._first: int | None = None
@@ -42,7 +52,9 @@ class ProgressLine:
         if played > 0 and done < total:
             text += f", about {duration((total - done) * spent / played)} left"
         text += note
-        if self.terminal:
+        if self.show is not None:
+            self.show(text)
+        elif self.terminal:
             filled = BAR * done // max(total, 1)
             print(f"\r{'━' * filled}{'╌' * (BAR - filled)} {text}\x1b[K", end="", file=self.file, flush=True)
             self._open = True

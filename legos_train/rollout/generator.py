@@ -60,6 +60,7 @@ class LocalGenerator:
         mode: what happens to running requests on a publish, see `Engine.publish`.
         policy: the live policy's adapter; None: the base model.
         check: called between engine steps; an exception in it ends the batch.
+        report: called then too, with how many episodes are done and of how many.
     """
 
     def __init__(
@@ -74,8 +75,9 @@ class LocalGenerator:
         mode: str = "pin",
         check: Callable[[], None] | None = None,
         policy: str | None = actors.POLICY,
+        report: Callable[[int, int], None] = lambda done, total: None,
     ):
-        self.engine, self.scale, self.mode, self.check = engine, scale, mode, check
+        self.engine, self.scale, self.mode, self.check, self.report = engine, scale, mode, check, report
         self.envs = dict(envs)
         self.roster = Roster(engine, renderer, context, policy)
         self.rollouts = Rollouts(self.make_env, concurrency)
@@ -90,6 +92,7 @@ class LocalGenerator:
             for _ in steps:
                 if self.check is not None:
                     self.check()
+                self.report(len(episodes), len(jobs))
         return [episodes[index] for index in range(len(jobs))]
 
     def stream(self, jobs: Sequence[Job], out: dict[int, Episode]) -> Steps[None]:

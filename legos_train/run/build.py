@@ -76,6 +76,9 @@ def build(
     credit = make_credit(config, arena)
     arena.league = make_league(config, arena, backend, fill=fresh)
 
+    def tell(unit: str, done: int, total: int) -> None:
+        parts.tell(unit, done, total)  # the loop sets it later
+
     def generator(engine: Engine | RemoteEngine) -> Generator:
         own = LocalGenerator(
             engine,
@@ -85,10 +88,11 @@ def build(
             context=config.context,
             concurrency=config.batch_size,
             check=lambda: parts.check(),  # noqa: PLW0108 - the loop sets it later
+            report=lambda done, total: tell(f"episodes of step {learner.step + 1}", done, total),
         )
         return own if world is None else SharedGenerator(own, world)
 
-    measurer = Measurer(tasks, engine, renderer, config.context, best)
+    measurer = Measurer(tasks, engine, renderer, config.context, best, tell)
     if arena.league is not None:
         check_payoffs(measurer, arena.league)
     sync = WeightSync(learner, engine, generator(engine))

@@ -169,6 +169,7 @@ def _run(
         first: dict[str, float] = {}
         try:
             with Progress(title, config.steps, start, quiet=options.quiet, mode=config.logs.progress) as progress:
+                parts.tell = progress.working
                 progress.note(f"{title}; run directory {run.path}")
                 if judged := parts.arena.judged_by_code:
                     said = f"{JUDGE} judges, since {config.model} cannot; to change it: --actor judge=MODEL"

@@ -54,6 +54,7 @@ class Parts:
         stop_reason: why the run ends early, once it does.
         steps_were: the configured number of steps when the loaded checkpoint was written.
         check: called while episodes are played; an exception in it ends the run.
+        tell: called with what a step or an evaluation counts, how many are done, and of how many.
     """
 
     config: TrainConfig
@@ -77,6 +78,7 @@ class Parts:
     stop_reason: str | None = None
     steps_were: int | None = None
     check: Callable[[], None] = lambda: None
+    tell: Callable[[str, int, int], None] = lambda unit, done, total: None
 
     def use_league(self, league: League) -> None:
         """Starts to play against the members of a league."""

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from legos_envs import Episode
 from legos_envs.records import Trajectory, Turn
-from legos_train.observe import Progress, dashboard_text
+from legos_train.observe import Progress, dashboard_text, progress_line
 from legos_train.observe.dashboard import clock, settled
 from legos_train.observe.dashboard_text import memory, sparkline
 from legos_train.run.episode_metrics import episode_metrics, standard_error
@@ -215,6 +215,32 @@ def test_live_on_a_console_and_notes_that_look_like_markup() -> None:
     assert isinstance(console.file, io.StringIO)
     said = console.file.getvalue()
     assert "run directory [runs/x]" in said and "player_0" in said and "a run" in said
+
+
+@pytest.mark.parametrize("mode", ["plain", "json", "rich"])
+def test_what_an_evaluation_is_at_is_shown(
+    mode: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Minutes of games before the first step, and after the last, showed nothing at all."""
+    monkeypatch.setattr(progress_line, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(progress_line, "TERMINAL_SECONDS", 0.0)
+    console = Console(file=io.StringIO(), force_terminal=True, width=90) if mode == "rich" else None
+    with Progress("a run", 3, mode=mode, console=console) as progress:
+        progress.working("games of Nim-v0", 3, 8)
+        progress.working("games of Nim-v0", 8, 8)
+        progress.update(record(1))
+        progress.working("episodes of step 2", 1, 4)
+        progress.working("episodes of step 2", 2, 4)
+    progress.working("games of Nim-v0", 2, 8)  # at the end of a run
+    said = capsys.readouterr().out
+    ends = [line for line in said.splitlines() if "games of" in line or "episodes of" in line]
+    assert [line.partition(" of ")[0] for line in ends] == {
+        "plain": ["3/8 games", "1/4 episodes", "2/8 games"],
+        "json": [],
+        "rich": ["2/8 games"],
+    }[mode]
+    if console is not None:  # below the dashboard
+        assert re.search(r"╯\S*\n.*2/4 episodes of step 2", console.file.getvalue())  # type: ignore[attr-defined]
 
 
 def test_the_time_left_follows_the_pace_of_the_last_steps(monkeypatch: pytest.MonkeyPatch) -> None:

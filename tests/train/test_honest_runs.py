@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from legos_train import Result, train
 from legos_train.cli.main import main
+from legos_train.observe import progress_line
 from legos_train.run import Trainer, build
 from legos_train.run import trainer as trainer_module
 from tests.train.helpers import digest, small
@@ -28,13 +30,16 @@ def run_of(path: Path, kind: str, **changes: Any) -> Result:
 
 
 def test_a_run_without_an_update_ends_with_3_and_says_what_to_change(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the KL penalty of the defaults, whose gradient at the base is rounding and no lesson."""
+    monkeypatch.setattr(progress_line, "FIRST_SECONDS", 0.0)
     run = tmp_path / "run"
     assert main(["train", "--env", ENV, *FLAGS, "--run-dir", str(run)]) == 3
     said = capsys.readouterr().out
     assert "Learned nothing: no step made an update." in said
+    for line in (r"\d/\d evaluation games of \S*Honest-v0", r"\d/8 episodes of step 1", r"\d/8 episodes of step 2"):
+        assert re.search(line, said), said  # what it was at meanwhile
     assert "every advantage was 0" in said.lower() and "--group-size" in said
     kept = json.loads((run / "result.json").read_text())
     assert kept["updates"] == 0 and kept["verdict"].startswith("Learned nothing")
