@@ -204,7 +204,7 @@ def filter_example() -> str:
     """Who is trained on, by `filter.keep`, in a decided game, a draw, and one in which all lost."""
     from legos_train.rollout.filters import keep_best
 
-    rules = ("all", "winners", "positive")
+    rules = ("all", "winners", "success", "positive")
     rows = []
     for number, returns in enumerate([(2.0, -2.0), (0.5, 0.5), (-1.0, -1.0), (-1.0, -3.0)], 1):
         row = [str(number), numbers(returns)]

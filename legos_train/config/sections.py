@@ -163,9 +163,10 @@ class FilterSettings(Section):
     """Share of drawn episodes to drop."""
     draw_retries: int = Field(default=0, ge=0)
     """How many times a drawn episode may be played again, each time on another seed."""
-    keep: Literal["all", "winners", "positive"] = "all"
-    """`winners`: only trajectories with the best return of their episode, if it is better than the worst; `positive`:
-    only trajectories with a return above 0. Usually set with `loss.name = "sft"`."""
+    keep: Literal["all", "winners", "success", "positive"] = "all"
+    """`winners`: only trajectories with the best return of their episode, if it is better than the worst; `success`:
+    only those with a right answer, or a return above 0 where nothing is right or wrong; `positive`: only those with a
+    return above 0, wrong answers paid for their form among them. Usually set with `loss.name = "sft"`."""
     zero_advantages: bool = False
     """Drop turns whose advantage is exactly 0, as when a whole group agrees: the more is solved, the less a step
     costs. The loss is then a mean over the other turns, and the KL holds the policy only on them."""

@@ -231,7 +231,7 @@ def sft(new: mx.array) -> mx.array:
 
     Every action left in the batch is imitated equally, so remove those that should not be: `filter.keep` does that.
 
-    When: training on survivors, with `filter.keep = "winners"` or `"positive"`; a warm start for self-play, passed on
+    When: training on survivors, with `filter.keep = "winners"` or `"success"`; a warm start for self-play, passed on
     by `init_adapter`.
 
     When not: failures should teach something. This loss never pushes anything down.

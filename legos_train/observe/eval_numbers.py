@@ -12,13 +12,15 @@ from typing import Any, TypeGuard
 
 AVERAGE = "_average"
 BASE_WINS = "wins_vs_base"
-WORTH = ("nash_conv", "no_loss", "optimal_move", BASE_WINS, "return")
+MIXTURE = "nash_conv_mixture"
+WORTH = (MIXTURE, "nash_conv", "no_loss", "optimal_move", BASE_WINS, "return")
 """The measures of weights, besides every `vs_OPPONENT`."""
-LESS_IS_BETTER = ("nash_conv", "illegal", "loss", "invalid", "truncated", "unscored")
+LESS_IS_BETTER = (MIXTURE, "nash_conv", "illegal", "loss", "invalid", "truncated", "unscored")
 SELDOM = ("draw", "invalid", "opponent_invalid", "truncated", "unscored")
 """Endings of games that are shown only if they occurred."""
 NAMES = {
     "nash_conv": "NashConv (0 is an equilibrium)",
+    MIXTURE: "NashConv of the league's mixture",
     "optimal_move": "probability of an optimal move",
     "no_loss": "no-loss rate against random play",
     "no_loss_optimal": "no-loss rate against optimal play",
@@ -42,7 +44,7 @@ STARTS = {
     "wins_vs_": "win rate against the weights of {}",
     "pass@": "share of problems solved in {} tries",
 }
-UNITS = {"nash_conv": "what both players could gain by deviating, in units of return"}
+UNITS = dict.fromkeys(("nash_conv", MIXTURE), "what both players could gain by deviating, in units of return")
 ENDINGS = {
     "win": "won",
     "draw": "drawn",
@@ -54,7 +56,7 @@ ENDINGS = {
 }
 SEAT = "_as_"
 """Between a number and the agent whose seat it is of: `no_loss_optimal_as_player_0`."""
-EXACT = ("nash_conv", "optimal_move", "no_loss", "no_loss_optimal", "illegal")
+EXACT = (MIXTURE, "nash_conv", "optimal_move", "no_loss", "no_loss_optimal", "illegal")
 
 Numbers = Mapping[str, float]
 
@@ -71,9 +73,14 @@ def results(*tables: Numbers) -> list[str]:
 
 
 def by_weights(evaluation: Numbers) -> tuple[dict[str, float], dict[str, float]]:
-    """Splits an evaluation into the numbers of the last weights and, under the same names, of the weight average."""
+    """Splits an evaluation into the numbers of the last weights and, under the same names, of the weight average.
+
+    What a league's mixture is worth belongs to both.
+    """
     last = {name: value for name, value in evaluation.items() if not name.endswith(AVERAGE)}
-    return last, {name.removesuffix(AVERAGE): value for name, value in evaluation.items() if name not in last}
+    average = {name.removesuffix(AVERAGE): value for name, value in evaluation.items() if name not in last}
+    mixed = {name: value for name, value in last.items() if _kind(name) == MIXTURE}
+    return last, {**mixed, **average} if average else {}
 
 
 def interval(numbers: Numbers, name: str) -> tuple[float, float] | None:

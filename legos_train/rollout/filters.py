@@ -70,7 +70,7 @@ def keep_draws(episodes: Sequence[Episode], share: float, rng: np.random.Generat
 
 
 def keep_best(episodes: Sequence[Episode], rule: str) -> int:
-    r"""Selects what to train on: all trajectories, those of winners, or those with a return above 0.
+    r"""Selects what to train on: all trajectories, those of winners, successful ones, or those with a return above 0.
 
     The others are removed from training after credit assignment: baselines and group means see the losers too.
     League opponents count in finding the best.
@@ -84,7 +84,9 @@ def keep_best(episodes: Sequence[Episode], rule: str) -> int:
     Args:
         episodes: of one step; trajectories in them are marked.
         rule: `all` removes none; `winners` those without the best return of their episode, and all if none was
-            better than another; `positive` those with a return of 0 or less.
+            better than another; `success` those without a right answer, or with a return of 0 or less where the
+            environment does not say what is right; `positive` those with a return of 0 or less, so wrong answers stay
+            that were paid for their form.
 
     Returns:
         How many were removed: they have `trainable = False` and `info["left_out"]`.
@@ -92,14 +94,16 @@ def keep_best(episodes: Sequence[Episode], rule: str) -> int:
     Raises:
         ValueError: the rule is unknown.
     """
-    if rule not in ("all", "winners", "positive"):
-        raise ValueError(f"filter.keep must be all, winners or positive; got {rule!r}")
+    if rule not in ("all", "winners", "success", "positive"):
+        raise ValueError(f"filter.keep must be all, winners, success or positive; got {rule!r}")
     count = 0
     for episode in [] if rule == "all" else episodes:
         returns = [t.total for t in competing(episode)]
         best, drawn = max(returns, default=0.0), len(returns) < 2 or is_draw(episode)
         for trajectory in episode.trajectories.values():
-            kept = trajectory.total > 0 if rule == "positive" else trajectory.total >= best and not drawn
+            kept = trajectory.total >= best and not drawn if rule == "winners" else trajectory.total > 0
+            if rule == "success" and isinstance(right := trajectory.info.get("correct"), bool):
+                kept = right
             if trajectory.trainable and not kept:
                 trajectory.trainable = False
                 trajectory.info["left_out"] = rule

@@ -49,7 +49,7 @@ def check_roles(config: TrainConfig, arena: Arena) -> None:
             "the policy, trainable as an actor and among train_roles at once"
         )
     if config.filter.keep == "winners" and all(len(slot.trained) < 2 for slot, _ in live):
-        raise ConfigError("filter.keep = 'winners' compares the seats of an episode; with one seat use 'positive'")
+        raise ConfigError("filter.keep = 'winners' compares the seats of an episode; with one seat use 'success'")
     for slot, agent in live:
         _check_sampling(config, arena, slot, agent)
 

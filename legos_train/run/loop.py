@@ -33,6 +33,7 @@ from legos_train.run import state
 from legos_train.run.build import build
 from legos_train.run.finish import finish
 from legos_train.run.garbage import rarely_collected
+from legos_train.run.league_value import league_value
 from legos_train.run.steps import OnStep, Steps
 from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import Trainer
@@ -253,7 +254,7 @@ def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Pr
         return kept
     if start:
         return {}
-    numbers = trainer.parts.measurer.measure(actors.POLICY)
+    numbers = {**league_value(trainer.parts), **trainer.parts.measurer.measure(actors.POLICY)}
     run.write_json("start.json", numbers)
     trainer.parts.drop_caches()
     progress.note(

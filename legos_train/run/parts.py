@@ -50,6 +50,7 @@ class Parts:
         league: None for mirror play; the collapse monitor may add one.
         world: all ranks of the run, if there are several.
         best: the best weights found so far.
+        tables: probabilities of league members in games that can be solved, by env and member.
         past: earlier weights of the run, by step; the final evaluation also plays against them.
         stop_reason: why the run ends early, once it does.
         steps_were: the configured number of steps when the loaded checkpoint was written.
@@ -74,6 +75,7 @@ class Parts:
     league: League | None = None
     world: World | None = None
     best: Best | None = None
+    tables: dict[tuple[str, str], Any] = field(default_factory=dict)
     past: dict[int, Snapshot] = field(default_factory=dict)
     stop_reason: str | None = None
     steps_were: int | None = None

@@ -42,7 +42,7 @@ def _solve(parts: Parts, league: League, env: str, pairs: list[tuple[str, str]])
     """From the game tree: the average return of both seats over all deals and legal answers."""
     task = parts.measurer.tasks[env]
     game: Any = task.env.game  # type: ignore[attr-defined]
-    tables = {name: _table(parts.measurer, league, task, name) for name in {name for pair in pairs for name in pair}}
+    tables = {name: _known(parts.measurer, league, task, name) for name in {name for pair in pairs for name in pair}}
     for first, second in pairs:
         paid = [
             exact_values.value_against(game, tables[first], tables[second], 0),
@@ -51,12 +51,17 @@ def _solve(parts: Parts, league: League, env: str, pairs: list[tuple[str, str]])
         league.record_pair(first, second, [paid], env)
 
 
-def _table(measurer: Measurer, league: League, task: Any, name: str) -> exact_values.PolicyTable:
+def _known(measurer: Measurer, league: League, task: Any, name: str) -> exact_values.PolicyTable:
     if name not in league.weights:
         table = exact_values.code_table(task.env, name)
         assert table is not None, "check_payoffs ensures this"
         return table
-    players = [measurer.player(task, agent, name) for agent in task.slot.seats]
+    return model_table(measurer, task, name)
+
+
+def model_table(measurer: Measurer, task: Any, adapter: str | None) -> exact_values.PolicyTable:
+    """The probabilities of the model with an adapter (None: the base) in a game that can be solved."""
+    players = [measurer.player(task, agent, adapter) for agent in task.slot.seats]
     return exact_values.action_probabilities(task.env, players, task.info_sets)[0]
 
 

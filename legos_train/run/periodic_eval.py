@@ -8,6 +8,7 @@ from collections.abc import Collection
 from legos_train.model import Snapshot
 from legos_train.observe import eval_numbers
 from legos_train.players import actors
+from legos_train.run.league_value import league_value
 from legos_train.run.parts import Best, Parts
 
 AVERAGE = "average"
@@ -46,6 +47,8 @@ def publish_average(parts: Parts) -> Snapshot:
 def _measured(parts: Parts, adapter: str, tasks: Collection[str] | None, together: bool) -> dict[str, float]:
     """The results; with several ranks those of rank 0, so that all keep the same weights as the best."""
     numbers = parts.measurer.measure(adapter, tasks)
+    if adapter == actors.POLICY:
+        numbers = {**league_value(parts, tasks), **numbers}  # first: what a league is judged by
     if together and parts.world is not None:
         numbers = json.loads(parts.world.share(json.dumps(numbers).encode()))
     return numbers

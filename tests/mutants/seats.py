@@ -93,8 +93,8 @@ MUTANTS = [
         ),
         (
             "positive-and-zero",
-            'trajectory.total > 0 if rule == "positive"',
-            'trajectory.total >= 0 if rule == "positive"',
+            'if rule == "winners" else trajectory.total > 0',
+            'if rule == "winners" else trajectory.total >= 0',
             "draws are imitated as if they were wins",
         ),
         (

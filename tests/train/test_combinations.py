@@ -42,7 +42,7 @@ CHOICES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "mode": [("sync", {}), ("async", {"asynchronous": {"enabled": True, "backend": "thread"}})],
     "reuse": [("once", {}), ("twice", {"replay": {"reuse": 2}})],
     "average": [(kind, {"average": {"kind": kind}}) for kind in ("ema", "uniform", "polynomial", "none")],
-    "keep": [(keep, {"filter": {"keep": keep}}) for keep in ("all", "winners", "positive")],
+    "keep": [(keep, {"filter": {"keep": keep}}) for keep in ("all", "winners", "success", "positive")],
     "kl": [("kl", {}), ("magnet", {"loss": {"magnet_every": 1}}), ("entropy", {"loss": {"entropy": 0.01}})],
 }
 REFUSALS = (

@@ -122,5 +122,13 @@ def test_survivors() -> None:
     assert trained(batch[0]) == [True, False] and trained(batch[3]) == [False, False]
     alone = [episode(0.2), episode(-0.2)]
     assert keep_best(alone, "positive") == 1 and trained(alone[0]) == [True]
-    with pytest.raises(ValueError, match="all, winners or positive"):
+    assert keep_best([episode(0.2), episode(-0.2)], "success") == 1, "where nothing is right or wrong"
+    answers = [episode(0.1), episode(1.1), episode(0.0)]
+    for answer, right in zip(answers, (False, True, True), strict=True):
+        answer.trajectories["player_0"].info["correct"] = right
+    assert keep_best(answers, "success") == 1 and [trained(e) for e in answers] == [[False], [True], [True]]
+    paid_for_its_form = [answers[0]]
+    paid_for_its_form[0].trajectories["player_0"].trainable = True
+    assert keep_best(paid_for_its_form, "positive") == 0
+    with pytest.raises(ValueError, match="all, winners, success or positive"):
         keep_best(batch, "best")

@@ -1,0 +1,94 @@
+"""How far a league's mixture is from an equilibrium: what a population is judged by.
+
+The last weights are only an answer to it. One member is drawn per game, for each side by its own probabilities
+(Lanctot et al. 2017, arXiv 1711.00832).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from legos_envs import exact
+from legos_envs.game import Game, InfoSet
+from legos_train.evaluation import exact_values
+from legos_train.league import League
+from legos_train.observe import eval_numbers
+from legos_train.players import actors
+from legos_train.run.parts import Parts
+from legos_train.run.payoff_games import model_table
+
+POPULATIONS = ("psro", "pfsp", "fsp")
+"""The modes whose mixture is a result."""
+
+
+def league_value(parts: Parts, envs: Collection[str] | None = None) -> dict[str, float]:
+    """`nash_conv_mixture` in each env that can be solved; of the policy itself as long as nobody can be drawn.
+
+    Envs where an opponent's probabilities are unknown are left out.
+
+    Args:
+        parts: the run.
+        envs: their names; all by default.
+    """
+    league, found = parts.league, dict[str, float]()
+    if league is None or league.settings.mode not in POPULATIONS:
+        return {}
+    parts.tables = {key: table for key, table in parts.tables.items() if key[1] in league.weights}
+    for name in league.standings:
+        task = parts.measurer.tasks[name]
+        if (envs is None or name in envs) and task.exactly and len(task.slot.seats) == 2:
+            value = _value(parts, league, task)
+            found |= {} if value is None else {f"{task.prefix}{eval_numbers.MIXTURE}": value}
+    return found
+
+
+def mixture(
+    game: Game, sides: Sequence[Sequence[tuple[float, exact_values.PolicyTable]]]
+) -> dict[InfoSet, dict[str, float]]:
+    """The policy that plays as if one of several were drawn for each player before a game (Kuhn 1953).
+
+    Args:
+        game: whose players do not forget.
+        sides: for each player, policies with their probabilities.
+    """
+    graph = exact.graph_of(game)
+    found = {info: dict.fromkeys(info.legal, 0.0) for info in graph.infosets}
+    for player, drawn in enumerate(sides):
+        for share, policy in drawn:
+            own = graph.probabilities(policy.__getitem__)
+            reached = graph.reach([own if i == player else None for i in range(game.num_players)])
+            for at, info in enumerate(graph.infosets):
+                if info.player == player:
+                    weight = share * sum(reached[node] for node in graph.members[at])
+                    for move, chance in zip(info.legal, own[at]):
+                        found[info][move] += weight * chance
+    for info, moves in found.items():
+        total = sum(moves.values())
+        found[info] = {move: one / total if total else 1 / len(moves) for move, one in moves.items()}
+    return found
+
+
+def _value(parts: Parts, league: League, task: Any) -> float | None:
+    sides = []
+    for side in (0, 1):
+        drawn = {name: share for name, share in league.mixture(side, task.slot.name).items() if share > 0}
+        drawn = drawn or {actors.POLICY: 1.0}
+        tables = {name: _table(parts, league, task, name) for name in drawn}
+        if None in tables.values():
+            return None
+        sides.append([(share, tables[name]) for name, share in drawn.items()])
+    return float(exact.nash_conv(task.env.game, mixture(task.env.game, sides).__getitem__))
+
+
+def _table(parts: Parts, league: League, task: Any, name: str) -> Any:
+    """A member's probabilities; those of snapshots, which do not change, are computed once."""
+    if name not in league.weights and name not in (actors.POLICY, actors.BASE):
+        return exact_values.code_table(task.env, name)
+    key = task.slot.name, name
+    if key in parts.tables:
+        return parts.tables[key]
+    table = model_table(parts.measurer, task, None if name == actors.BASE else name)
+    if name in league.weights:
+        parts.tables[key] = table
+    return table
