@@ -98,6 +98,14 @@ def test_a_size_counts_less_than_what_a_preset_for_a_real_model_says() -> None:
     assert "model" not in preset("kuhn")
 
 
+def test_what_differs_for_a_bundled_model_holds_for_no_other() -> None:
+    assert preset("survivors", size="small")["optim"]["lr"] == 5e-4
+    assert (
+        preset("survivors", size="1.7b")["optim"]["lr"] == sizes.size("1.7b").lr == preset("survivors")["optim"]["lr"]
+    )
+    assert all("bundled" not in preset(name, size=size) for name in preset_names() for size in ("small", "4b"))
+
+
 @pytest.mark.parametrize(("word", "near"), [("4B", "'4b'"), ("qwen3.5-4", "'qwen3.5-4b'"), ("1.7", "'1.7b'")])
 def test_an_unknown_size_names_the_nearest(word: str, near: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown size '{word}', did you mean {near}"):

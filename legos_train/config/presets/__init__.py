@@ -1,8 +1,9 @@
 """Settings for whole tasks, one TOML file each: `legos train --preset NAME`.
 
 A file with `real = true` holds what the task needs with a real model; the model and settings that fit it come from
-`sizes.py`. Other files are for the bundled model. The table `[smoke]` holds the changes for a small run of a bundled
-model (`--smoke`), which shows that everything fits together; it does not learn the task.
+`sizes.py`, and the table `[bundled]` holds what differs for a bundled model. Other files are for the bundled model. The
+table `[smoke]` holds the changes for a small run of a bundled model (`--smoke`), which shows that everything fits
+together; it does not learn the task.
 """
 
 from __future__ import annotations
@@ -53,11 +54,13 @@ def preset(name: str, *, smoke: bool = False, size: str | None = None) -> dict[s
         hint = f", did you mean {near[0]!r}?" if near else f"; available: {', '.join(names)}"
         raise ConfigError(f"unknown preset {name!r}{hint}")
     data = tomllib.loads((resources.files(__name__) / f"{name}.toml").read_text(encoding="utf-8"))
-    small, real = data.pop("smoke", {}), data.pop("real", False)
+    small, bundled, real = data.pop("smoke", {}), data.pop("bundled", {}), data.pop("real", False)
     if size is not None or real:
         fitting = sizes.size(size or sizes.DEFAULT).over(data)
         caps = {key: fitting[key] for key in ("model", "batch_size", "context", "sampling")}
         data = merged(merged(fitting, data), caps) if real else merged(data, fitting)
+    if size in sizes.BUNDLED:
+        data = merged(data, bundled)
     if smoke and real:
         data = merged(data, SMOKE)
     return merged(data, small) if smoke else data
