@@ -47,7 +47,8 @@ SelfDistillation were chosen on seed 9, except for the number of steps and the f
 runs on the seeds of the table that ended at 93 to 96 % of the best scripted player. SimpleNegotiation's steps were
 raised after 96 of them on the seeds of the table. Dataset and GSM8K share their generated problems at `level=0`, which
 is why their rows are much alike.
-Seed 1 of SelfDistillation ran on a busy machine, where a step took 1.6 times the CPU time of the other two seeds.
+Seed 1 of SelfDistillation and seeds 0 and 2 of EnsembleVote ran on a busy machine, where a step took about 1.5 times the
+CPU time of the other seeds.
 Rows marked *(other flags)* were measured with earlier settings than those that the command uses now, or with settings
 that were not recorded.
 """
