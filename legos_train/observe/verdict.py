@@ -6,7 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from legos_train.observe.eval_numbers import BASE_WINS, EXACT, direction, interval, is_worth, metric_name
+from legos_train.observe.eval_numbers import (
+    BASE_WINS,
+    EXACT,
+    MIXTURE,
+    direction,
+    interval,
+    is_worth,
+    metric_name,
+)
 
 EVEN = 0.5
 MOVED = 0.01
@@ -119,7 +127,8 @@ def _told(before: Numbers, after: Numbers, name: str, weights: str, history: Seq
     if name not in before:
         return f"Not known whether it learned: {title} is {after[name]:.3f}; it was not measured before the first step."
     better, low, high = gain(before, after, name)
-    moved = f"{title} went from {before[name]:.3f} to {after[name]:.3f} ({weights} weights)"
+    moved = f"{title} went from {before[name]:.3f} to {after[name]:.3f}"
+    moved += "" if kind == MIXTURE else f" ({weights} weights)"
     if kind in EXACT:
         least = MOVED * max(abs(before[name]), abs(after[name]))
         how = _how(better - least, better + least)
