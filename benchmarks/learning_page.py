@@ -84,12 +84,13 @@ PRESETS = """## Two presets that are no environment's own
 | survivors | right answers, 512 problems | 2 | 0.131 | 0.779 (gain of return +0.528 to +0.615) | 156 |
 
     legos train --preset population --size small --seed 0
-    legos train --preset survivors --size small --arg level=0 --arg split=train --steps 150 --batch-size 256 --seed 0
-    legos eval GSM8K-v0 -m runs/NAME/adapter -m small --opponent self -n 512 --no-exact --seed 5000000 --max-tokens 64 \\
-        --arg level=0 --arg split=test
+    legos train --preset survivors --size small --steps 150 --batch-size 256 --arg level=0 --arg split=train --seed 0
+    legos eval GSM8K-v0 -m runs/NAME/adapter -m small --opponent self -n 512 --no-exact --seed 5000000 \\
+        --max-tokens 64 --arg level=0 --arg split=test
 
-Seed 0 chose the learning rates of both. Survivors lose the form that `GSM8K` rewards with 0.1: a right answer without it is
-kept as well. *Spiral* has no row: a step of 32 games takes 18 to 29 CPU seconds at first, and ten minutes are not enough.
+Seed 0 chose the learning rates of both. Survivors lose the form that `GSM8K` rewards with 0.1: a right answer without
+it is kept as well. *Spiral* has no row: a step of 32 games takes 18 to 29 CPU seconds at first, and ten minutes are not
+enough.
 """
 COLUMNS = ("environment", "number", "seed", "before", "after", "gain", "best scripted", "reached", "roles", "items")
 COLUMNS += ("illegal", "CPU s")
