@@ -45,7 +45,7 @@ _BYTE_BITS = (2, 4, 8)
 Room = Callable[[int], AbstractContextManager[None]]
 
 
-def unpack(model: nn.Module, how: Dequantize = "auto", room: Room = lambda _: nullcontext()) -> None:
+def unpack(model: nn.Module, how: Dequantize = "auto", room: Room | None = None) -> None:
     """Give the quantised layers of a model plain weights, depending on `how`; see the module.
 
     Args:
@@ -53,7 +53,7 @@ def unpack(model: nn.Module, how: Dequantize = "auto", room: Room = lambda _: nu
         how: `off` leaves packed weights as they are. `on` turns them into plain ones: float32 on a CPU, elsewhere the
             type of their scales. `auto` does that on a CPU if they take at most `SHARE` of the free memory; if they
             take more, a layer is unpacked whenever it is used.
-        room: entered with the bytes of the plain weights while they are made.
+        room: on a CPU, entered with the bytes of the plain weights while they are made.
 
     Raises:
         ValueError: `how` is something else.
@@ -69,7 +69,7 @@ def unpack(model: nn.Module, how: Dequantize = "auto", room: Room = lambda _: nu
     said = f"{_gib(packed)} of quantised weights take {_gib(wide)} as {'float32' if cpu else 'their scales'}"
     if unpacks_at_load(how, wide):
         logger.warning("%s, which is faster here; with dequantize=off they stay packed", said)
-        with room(wide if cpu else 0):
+        with room(wide) if room is not None and cpu else nullcontext():
             while layers:
                 layer, paths = layers.pop()
                 plain = _plain(layer, mx.float32 if cpu else None)

@@ -44,7 +44,7 @@ class Measurer:
         renderer: Renderer,
         context: int,
         best: str,
-        tell: Callable[[str, int, int], None] = lambda unit, done, total: None,
+        tell: Callable[[str, int, int], None] | None = None,
     ):
         self.tasks = {task.slot.name: task for task in tasks}
         self.roster = Roster(engine, renderer, context)
@@ -153,7 +153,7 @@ class Measurer:
                 others={**others, **own},
                 options=task.slot.options,
                 competitive=competitive(task.env),
-                report=partial(self.tell, f"evaluation games of {task.slot.name}"),
+                report=None if self.tell is None else partial(self.tell, f"evaluation games of {task.slot.name}"),
             )
         except NothingScored as none:  # no reason to end a run: other games may be scored
             return none.row

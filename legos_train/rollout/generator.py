@@ -75,7 +75,7 @@ class LocalGenerator:
         mode: str = "pin",
         check: Callable[[], None] | None = None,
         policy: str | None = actors.POLICY,
-        report: Callable[[int, int], None] = lambda done, total: None,
+        report: Callable[[int, int], None] | None = None,
     ):
         self.engine, self.scale, self.mode, self.check, self.report = engine, scale, mode, check, report
         self.envs = dict(envs)
@@ -92,7 +92,8 @@ class LocalGenerator:
             for _ in steps:
                 if self.check is not None:
                     self.check()
-                self.report(len(episodes), len(jobs))
+                if self.report is not None:
+                    self.report(len(episodes), len(jobs))
         return [episodes[index] for index in range(len(jobs))]
 
     def stream(self, jobs: Sequence[Job], out: dict[int, Episode]) -> Steps[None]:

@@ -108,7 +108,7 @@ def test_imitation_has_no_advantages_to_leave_out() -> None:
 
 
 def test_winners_need_somebody_to_win_against() -> None:
-    with pytest.raises(ConfigError, match="use 'positive'"):
+    with pytest.raises(ConfigError, match="use 'success'"):
         Trainer(build(small(batch_size=4, env="GSM8K-v0", filter={"keep": "winners"})))
 
 
