@@ -5,8 +5,8 @@
 
 A league of `legos train` in which the opponents are drawn from the equilibrium of the pool's payoffs (Lanctot et al.
 2017, arXiv 1711.00832). Every snapshot is read exactly, as the probabilities of its answers in every information set.
-Their mixture draws one snapshot a game, for each side by its own weights; in sequence form it is a weighted sum.
-NashConv is shown of the last policy, of the weight average and of the mixture.
+Their mixture draws one snapshot a game, for each side by its own weights. NashConv is shown of the last policy and of
+the mixture.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ import argparse
 import resource
 from typing import Any
 
-import numpy as np
-
-from benchmarks.league import Tabular
-from legos_envs.exact.graph import graph_of
 from legos_train import Trainer
 from legos_train.cli.train import parse
 from legos_train.config import from_dict
-from legos_train.evaluation.exact_values import action_probabilities
+from legos_train.observe import eval_numbers
+from legos_train.players import actors
 from legos_train.run import build
+from legos_train.run.league_value import league_value
 from legos_train.run.payoff_games import fill_payoffs
 
 SETTINGS: dict[str, Any] = {
@@ -58,38 +56,17 @@ def main() -> None:
 
 def report(trainer: Trainer, seed: int) -> None:
     """One line: the NashConv of what there is after a step."""
-    parts = trainer.parts
-    league = parts.league
+    parts, league = trainer.parts, trainer.parts.league
     assert league is not None
     fill_payoffs(parts, league)
-    (task,) = parts.measurer.tasks.values()
-    game = Tabular(task.env.game)  # type: ignore[attr-defined]
-    last = weights(trainer, game, "policy")
-    mixed = []
-    for side in (0, 1):
-        shares = {name: share for name, share in league.mixture(side).items() if share > 0}
-        mixed.append(np.sum([share * weights(trainer, game, name)[side] for name, share in shares.items()], axis=0))
+    numbers = {**parts.measurer.measure(actors.POLICY), **league_value(parts)}
     used = resource.getrusage(resource.RUSAGE_SELF)
     print(
-        f"seed {seed}  step {trainer.learner.step:4}  last {2 * game.exploitability(*last):.4f}  "
-        f"mixture {2 * game.exploitability(*mixed):.4f}  of {len(league.pool)} snapshots  "
+        f"seed {seed}  step {trainer.learner.step:4}  last {numbers['nash_conv']:.4f}  "
+        f"mixture {numbers[eval_numbers.MIXTURE]:.4f}  of {len(league.pool)} snapshots  "
         f"{used.ru_utime + used.ru_stime:.0f} CPU-s",
         flush=True,
     )
-
-
-def weights(trainer: Trainer, game: Tabular, adapter: str) -> tuple[np.ndarray, np.ndarray]:
-    """Both sides of an adapter's policy in sequence form; what it answers illegally is left out."""
-    measurer = trainer.parts.measurer
-    (task,) = measurer.tasks.values()
-    players = [measurer.player(task, agent, adapter) for agent in task.slot.seats]
-    infos = graph_of(task.env.game).infosets  # type: ignore[attr-defined]
-    table, _ = action_probabilities(task.env, players, infos)  # type: ignore[arg-type]
-    found = []
-    for tree in game.trees:
-        chances = [table[infos[at]].get(move, 0.0) for at in tree.infosets for move in infos[at].legal]
-        found.append(tree.weights(tree.match(np.array([1.0, *chances]))))
-    return found[0], found[1]
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ _CACHED = 1 << 18
 """Numbers unpacked at a time."""
 _BYTE_BITS = (2, 4, 8)
 
-
 Room = Callable[[int], AbstractContextManager[None]]
+"""A context in which so many bytes will be allocated."""
 
 
 def unpack(model: nn.Module, how: Dequantize = "auto", room: Room | None = None) -> None:

@@ -143,7 +143,10 @@ class Progress:
             return
         if self._under_way is None or self._under_way.unit != unit or done < self._done:
             bar = False if self.mode == "plain" else None
-            self._under_way = ProgressLine(unit, sys.stdout, bar=bar, show=self._below if self.live else None)
+            line = ProgressLine(unit, sys.stdout, bar=bar, show=self._below if self.live else None)
+            if self._under_way is not None:  # many short batches are as long as one
+                line.due = self._under_way.due
+            self._under_way = line
         self._done = done
         self._under_way(done, total)
         if done >= total:

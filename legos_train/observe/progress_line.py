@@ -21,6 +21,9 @@ class ProgressLine:
         clock: gives the time in seconds.
         bar: whether to draw a bar that is overwritten; by default on a terminal.
         show: called with the text, as often as a bar is drawn, instead of writing anything.
+
+    Attributes:
+        due: when the next text is written.
     """
 
     def __init__(
@@ -34,8 +37,8 @@ class ProgressLine:
     ):
         self.unit, self.file, self.clock, self.show = unit, sys.stderr if file is None else file, clock, show
         self.terminal = show is not None or (self.file.isatty() if bar is None else bar)
-        self._began = self._next = clock()
-        self._next += TERMINAL_SECONDS if self.terminal else FIRST_SECONDS
+        self._began = self.due = clock()
+        self.due += TERMINAL_SECONDS if self.terminal else FIRST_SECONDS
         self._first: int | None = None
         self._open = False
 
@@ -44,9 +47,9 @@ class ProgressLine:
         now = self.clock()
         if self._first is None:  # work of an earlier command does not count for the speed
             self._first = done
-        if now < self._next and not (self._open and done >= total):
+        if now < self.due and not (self._open and done >= total):
             return
-        self._next = now + (TERMINAL_SECONDS if self.terminal else NEXT_SECONDS)
+        self.due = now + (TERMINAL_SECONDS if self.terminal else NEXT_SECONDS)
         text = f"{done}/{total} {self.unit}"
         played, spent = done - self._first, now - self._began
         if played > 0 and done < total:

@@ -25,7 +25,8 @@ POPULATIONS = ("psro", "pfsp", "fsp")
 def league_value(parts: Parts, envs: Collection[str] | None = None) -> dict[str, float]:
     """`nash_conv_mixture` in each env that can be solved; of the policy itself as long as nobody can be drawn.
 
-    Envs where an opponent's probabilities are unknown are left out.
+    Envs where an opponent's probabilities are unknown are left out, and games with more than `MANY_POSITIONS`
+    information sets, where reading every member would take longer than training.
 
     Args:
         parts: the run.
@@ -37,7 +38,8 @@ def league_value(parts: Parts, envs: Collection[str] | None = None) -> dict[str,
     parts.tables = {key: table for key, table in parts.tables.items() if key[1] in league.weights}
     for name in league.standings:
         task = parts.measurer.tasks[name]
-        if (envs is None or name in envs) and task.exactly and len(task.slot.seats) == 2:
+        small = task.exactly and len(task.info_sets or ()) <= exact_values.MANY_POSITIONS
+        if (envs is None or name in envs) and small and len(task.slot.seats) == 2:
             value = _value(parts, league, task)
             found |= {} if value is None else {f"{task.prefix}{eval_numbers.MIXTURE}": value}
     return found

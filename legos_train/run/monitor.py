@@ -52,8 +52,8 @@ WATCHED = {
     "kl": Monitored("kl", "the policy is far from its reference; raise the KL weight or lower the learning rate"),
 }
 MEASURED = {
-    "worse": "both last weights and average are worse than before the first step; lower the learning rate, raise the "
-    "KL weight, or continue from `best`",
+    "worse": "the result is worse than before the first step, with the last weights and with their average; lower the "
+    "learning rate, raise the KL weight, or continue from `best`",
     "average_lag": "the weight average lags behind the last weights; lower `average.decay`, or train longer",
     "standstill": verdict.STUCK,
 }

@@ -19,6 +19,7 @@ from mlx_lm.models.switch_layers import SwitchLinear
 import inference
 from inference import Engine, Request, SamplingParams, load, unpacking
 from inference.adapters import linear_shapes
+from inference.forward import heap
 from inference.loading import find_model
 
 PROMPT = [5, 9, 40, 7, 300, 12, 11, 80]
@@ -76,8 +77,13 @@ def adapter(model: nn.Module) -> dict[str, mx.array]:
 @pytest.mark.quick("mixed")
 def test_all_ways_of_loading_give_the_same_numbers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found, digests, weights = {}, set(), {}
+    asked: list[int] = []
+    huge = heap.in_huge_pages
+    monkeypatch.setattr(heap, "in_huge_pages", lambda count: (asked.append(count), huge(count))[1])
     for how in ("off", "plain", "used"):
+        asked.clear()
         model, tokenizer, info = loaded(folder, how, monkeypatch)
+        assert [count > 100_000 for count in asked][:-1] == [True] * (how == "plain"), "the last are widened weights"
         packed = {
             "off": set(KINDS),
             "plain": set(),

@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,9 +17,10 @@ from rich.console import Console
 
 from legos_envs import Episode
 from legos_envs.records import Trajectory, Turn
-from legos_train.observe import Progress, dashboard_text, progress_line
+from legos_train.observe import Progress, dashboard, dashboard_text, progress_line
 from legos_train.observe.dashboard import clock, settled
 from legos_train.observe.dashboard_text import memory, sparkline
+from legos_train.observe.progress_line import ProgressLine
 from legos_train.run.episode_metrics import episode_metrics, standard_error
 
 
@@ -222,8 +224,8 @@ def test_what_an_evaluation_is_at_is_shown(
     mode: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Minutes of games before the first step, and after the last, showed nothing at all."""
-    monkeypatch.setattr(progress_line, "FIRST_SECONDS", 0.0)
-    monkeypatch.setattr(progress_line, "TERMINAL_SECONDS", 0.0)
+    for wait in ("FIRST_SECONDS", "NEXT_SECONDS", "TERMINAL_SECONDS"):
+        monkeypatch.setattr(progress_line, wait, 0.0)
     console = Console(file=io.StringIO(), force_terminal=True, width=90) if mode == "rich" else None
     with Progress("a run", 3, mode=mode, console=console) as progress:
         progress.working("games of Nim-v0", 3, 8)
@@ -235,12 +237,26 @@ def test_what_an_evaluation_is_at_is_shown(
     said = capsys.readouterr().out
     ends = [line for line in said.splitlines() if "games of" in line or "episodes of" in line]
     assert [line.partition(" of ")[0] for line in ends] == {
-        "plain": ["3/8 games", "1/4 episodes", "2/8 games"],
+        "plain": ["3/8 games", "8/8 games", "1/4 episodes", "2/4 episodes", "2/8 games"],
         "json": [],
         "rich": ["2/8 games"],
     }[mode]
     if console is not None:  # below the dashboard
         assert re.search(r"╯\S*\n.*2/4 episodes of step 2", console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def test_many_short_batches_are_shown_like_a_long_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Payoff games of a league: each pair's ended before its first line was due."""
+    now = [0.0]
+    monkeypatch.setattr(dashboard, "ProgressLine", partial(ProgressLine, clock=lambda: now[0]))
+    with Progress("a run", 3, mode="plain") as progress:
+        for _ in range(20):
+            for done in range(1, 5):
+                progress.working("games", done, 4)
+                now[0] += 1.0
+    assert len(capsys.readouterr().out.splitlines()) == 3, "in 80 seconds: after 10, 40 and 70"
 
 
 def test_the_time_left_follows_the_pace_of_the_last_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ def test_a_run_without_an_update_ends_with_3_and_says_what_to_change(
 ) -> None:
     """With the KL penalty of the defaults, whose gradient at the base is rounding and no lesson."""
     monkeypatch.setattr(progress_line, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(progress_line, "NEXT_SECONDS", 0.0)
     run = tmp_path / "run"
     assert main(["train", "--env", ENV, *FLAGS, "--run-dir", str(run)]) == 3
     said = capsys.readouterr().out
