@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -119,6 +120,8 @@ def run(arguments: Sequence[str]) -> int:
             rest += [flag, value]
     rest = list(split_urls(rest))
     config = parse(rest, from_dict(settings(options, rest), options.config[-1] if options.config else "settings"))
+    if note := fitted_to_another(options, rest, config):
+        print(note, file=sys.stderr)
     if options.dry_run:
         from legos_train.run import estimate
 
@@ -129,6 +132,19 @@ def run(arguments: Sequence[str]) -> int:
 
     result = train(config=config, resume=options.resume, watch=options.watch)
     return NothingToLearn.exit_code if result.updates == 0 else 0
+
+
+def fitted_to_another(options: argparse.Namespace, rest: Sequence[str], config: TrainConfig) -> str | None:
+    """A note if a preset for real models gets another model, but keeps the learning rate of its own."""
+    flags, default = dict(_flags(rest)), sizes.size(sizes.DEFAULT)
+    if not options.preset or options.size or options.smoke or "--model" not in flags or "--optim.lr" in flags:
+        return None
+    if config.optim.lr != default.lr or config.model == default.model:
+        return None
+    return (
+        f"note: the learning rate {default.lr:g} fits the size {sizes.DEFAULT}, and perhaps not {config.model}; --size "
+        "takes a model with settings that fit it, --optim.lr sets the rate"
+    )
 
 
 def split_urls(arguments: Iterable[str]) -> Iterator[str]:

@@ -98,6 +98,12 @@ MUTANTS = [
             "draws are imitated as if they were wins",
         ),
         (
+            "success-by-return",
+            "                kept = right",
+            "                pass",
+            "wrong answers are imitated that were paid for their form",
+        ),
+        (
             "draws-all-left-out",
             "math.floor(share * len(drawn) + rng.random())",
             "len(drawn)",

@@ -12,6 +12,7 @@ from mlx.utils import tree_flatten
 from inference.loading import find_model, is_here, load
 from legos_envs.tasks import given_items, raw_rows
 from legos_envs.tasks.problems import DataSetUnavailable
+from legos_train.cli import train as train_command
 from legos_train.cli import train as train_flags
 from legos_train.cli.main import main
 from legos_train.config import TrainConfig, from_dict, preset, preset_names, sizes
@@ -120,6 +121,25 @@ def test_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
     assert "leave out --size" in capsys.readouterr().err
     assert main(["train", "--env", "Nim-v0", "--size", "0.6b", "--dry-run"]) == 0
     assert 'env = "Nim-v0"' in (said := capsys.readouterr().out) and "Qwen3-0.6B-4bit" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "noted"),
+    [
+        ("--preset population --model tiny", True),
+        ("--preset population --model tiny --optim.lr 1e-3", False),
+        ("--preset population --size small", False),
+        ("--preset population", False),
+        ("--preset kuhn --model small", False),
+        ("--env Nim-v0 --model small", False),
+    ],
+)
+def test_a_learning_rate_for_another_model_is_noted(words: str, noted: bool) -> None:
+    """Kuhn poker stood still for 300 steps with the rate of a model of 1.7 billion parameters."""
+    options, rest = train_command.make_parser().parse_known_args(words.split())
+    config = train_command.parse(rest, from_dict(train_command.settings(options, rest), "settings"))
+    said = train_command.fitted_to_another(options, rest, config)
+    assert (said is not None) == noted and (not noted or "4e-05 fits the size 1.7b, and perhaps not tiny" in said)
 
 
 def test_without_the_hub_a_shape_is_still_told(capsys: pytest.CaptureFixture[str]) -> None:
