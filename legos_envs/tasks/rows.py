@@ -97,7 +97,7 @@ def open_rows(
             item = read(raw.rows[index], place)
             made = make(item)
             items.append((str(item[first]) if key is None else key(made), made))
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:  # a number or a date that Python cannot hold
             bad.append(str(error) if str(error).startswith(place) else f"{place}: {error}")
     if bad:
         more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""

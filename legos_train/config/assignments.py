@@ -37,6 +37,7 @@ def parse_assignments(pairs: Sequence[str], what: str) -> dict[str, object]:
             raise SystemExit(2)
         try:
             found[key] = json.loads(value)
+            json.dumps(found[key], allow_nan=False)  # NaN and 1e999 are no JSON: they stay text
         except ValueError:
             found[key] = PYTHON.get(value, value)
     return found

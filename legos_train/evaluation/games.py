@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from legos_envs.records import Episode, Trajectory, jsonable
@@ -68,6 +70,24 @@ class Pairing:
 def key_of(facts: Sequence[Any]) -> str:
     """A key for facts; equal facts have equal keys."""
     return hashlib.blake2b(json.dumps(jsonable(facts), sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def checksums(source: Any) -> dict[str, str]:
+    """The start of the SHA-256 of each local file behind an env's argument `source`, by path.
+
+    Args:
+        source: a path of a file or a directory, or a list of them; for anything else the result is empty.
+    """
+    paths = source if isinstance(source, list | tuple) else [source]
+    found = [Path(path) for path in paths if isinstance(path, str | Path)]
+    files = [file for path in found for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
+    return {str(file): _checksum(file, file.stat().st_mtime_ns) for file in files if file.is_file()}
+
+
+@functools.lru_cache(256)
+def _checksum(file: Path, changed: int) -> str:
+    with file.open("rb") as data:
+        return hashlib.file_digest(data, "sha256").hexdigest()[:12]
 
 
 def seeds_for(count: int, sides: int, samples: int = 1) -> int:

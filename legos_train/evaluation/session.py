@@ -13,7 +13,7 @@ import legos_envs
 from legos_train.config import parse_assignments
 from legos_train.evaluation.env_words import SettingError, env_words, made
 from legos_train.evaluation.exact_values import ExactResults
-from legos_train.evaluation.games import Pairing, PlannedGame, Record, seeds_for
+from legos_train.evaluation.games import Pairing, PlannedGame, Record, checksums, seeds_for
 from legos_train.evaluation.journal import Journal
 from legos_train.evaluation.outcomes import competitive, sides_of
 from legos_train.evaluation.playing import Stage
@@ -118,6 +118,8 @@ class Session:
         identity |= {f"judge {one}": self.identity(one, judge=True) for one in {fixed[seat] for seat in judges}}
         if systems := self.systems.get(title):
             identity["system prompts"] = systems
+        if sums := checksums(word.args.get("source")):
+            identity["source"] = sums
         competes = competitive(self.env(title))
         return Pairing(word.id, policy, opponent, sides, word.args, fixed, identity, judges, title, competes)
 

@@ -22,6 +22,8 @@ ROOM = (
         r"(\d+) (?:input tokens|prompt tokens|tokens from the input|in the messages|in the prompt|of text input)", re.I
     ),
 )
+BROKEN_OFF = ("error", "abort")
+"""Finish reasons of answers that the server ended, not the model: OpenRouter's, and vLLM's and `legos serve`'s."""
 KEYS = {"api.openai.com": "OPENAI_API_KEY", "openrouter.ai": "OPENROUTER_API_KEY"}
 
 
@@ -111,8 +113,9 @@ def read_reply(answer: Any) -> Reply:
     choices = answer.get("choices") if isinstance(answer, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
-    if isinstance(choice, dict) and (choice.get("error") or choice.get("finish_reason") == "error"):
-        raise BadAnswer(f"the answer broke off: {error_text(choice) or 'no reason is given'}")  # OpenRouter's way
+    reason = choice.get("finish_reason") if isinstance(choice, dict) else None
+    if isinstance(choice, dict) and (choice.get("error") or reason in BROKEN_OFF):
+        raise BadAnswer(f"the answer broke off: {error_text(choice) or f'finish_reason is {reason!r}'}")
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise BadAnswer("the answer is not a chat completion" + (f": {said}" if (said := error_text(answer)) else ""))
     content = message.get("content")
@@ -121,7 +124,6 @@ def read_reply(answer: Any) -> Reply:
     if not (content is None or isinstance(content, str)):
         raise BadAnswer(f"the content of the answer is a {type(content).__name__}")
     reply = Reply(content or "")
-    reason = choice.get("finish_reason")
     reply.finish_reason = reason if isinstance(reason, str) else None
     usage = answer.get("usage")
     if isinstance(usage, dict):

@@ -247,8 +247,9 @@ def test_only_a_run_is_said_to_be_resumed(
 def test_arguments_are_read_as_json_or_as_messages_write_them() -> None:
     """A message says "must be one of False, True": so these must do."""
     pairs = ["a=True", "b=true", "c=None", "d=null", "e=1.5", "f=[1, true]", 'g="True"', "h=Truely", "i=x=1", "j="]
+    pairs += ["k=NaN", "l=1e999"]
     assert parse_assignments(pairs, "--arg") == {
         **{"a": True, "b": True, "c": None, "d": None, "e": 1.5, "f": [1, True]},
-        **{"g": "True", "h": "Truely", "i": "x=1", "j": ""},
+        **{"g": "True", "h": "Truely", "i": "x=1", "j": "", "k": "NaN", "l": "1e999"},
     }
     assert cli.main(["envs", "show", "LiarsDice-v0", "--arg", "one_round=True", "--arg", "wild=False"]) == 0

@@ -105,6 +105,18 @@ def test_half_a_character_and_no_number_are_bad_rows(tmp_path):
         assert open_rows(file, names, bad_rows="skip") == ({"question": "b", "answer": "2"},)
 
 
+def test_numbers_and_dates_that_python_cannot_hold_are_text_or_bad_rows(tmp_path):
+    huge = 10**400  # larger than any float
+    assert open_rows([{"topic": huge}], {"topic": "topic"}) == ({"topic": str(huge)},)
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    file = tmp_path / "rows.parquet"
+    dates = pyarrow.array([0, 10**15], pyarrow.timestamp("ms"))
+    parquet.write_table(pyarrow.table({"topic": ["a", "b"], "date": dates}), file)
+    with pytest.warns(UserWarning, match=r"1 of 2 rows do not fit: .*rows.parquet, row 1: "):
+        kept = open_rows(file, {"topic": "topic", "date": "date"}, values=["date"], bad_rows="skip")
+    assert [item["topic"] for item in kept] == ["a"]
+
+
 def test_what_makes_an_item_may_refuse_a_row():
     def make(row):
         if row["topic"] == "Topic 3":

@@ -78,6 +78,7 @@ LOCAL = "http://127.0.0.1:1/v1#m"
         (200, {}, b'{"choices": []}'),
         (200, {}, b'{"error": {"message": "upstream died"}}'),
         chat("", choices=[{"finish_reason": "error", "error": {"message": "died"}, "message": {"content": "[b"}}]),
+        chat("[b", choices=[{"finish_reason": "abort", "message": {"content": "[b"}}]),
         httpx2.ConnectError("refused"),
         httpx2.ReadError("cut"),
     ],

@@ -43,6 +43,22 @@ def test_what_is_there_is_not_played_again(
     assert (out / LOG).read_bytes() == before
 
 
+def test_games_about_a_file_count_only_while_it_is_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "sums.jsonl", tmp_path / "e"
+    command = ["eval", "Dataset-v0", "--arg", f"source={file}", "-m", "random", "-n", "3", "--out", str(out), "--json"]
+
+    def questions(write: str, command: list[str] = command) -> list[str]:
+        file.write_text("".join(json.dumps({"question": f"{write} {n}?", "answer": str(n)}) + "\n" for n in range(3)))
+        assert main(command) == 0
+        found = json.loads(capsys.readouterr().out)["results"][0]
+        assert (found["games"], found["seeds"]) == (3, 3)
+        return (out / LOG).read_text().splitlines()
+
+    assert [sum(word in text for text in questions("Old")) for word in ("Old", "New")] == [3, 0]
+    assert len(questions("Old")) == 3, "the same content, written again"
+    assert [sum(word in text for text in questions("New")) for word in ("Old", "New")] == [3, 3], "kept, not counted"
+
+
 @pytest.mark.parametrize("cut", [1, 25, 400])
 def test_a_torn_last_line_is_played_again(tmp_path: Path, cut: int, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "e"
