@@ -67,7 +67,7 @@ FACTS = {
         "[the league](../../league.md), [curriculum](../../curriculum.md)",
         variables=(*MODELS, *ENDPOINTS, "WANDB_MODE", "WANDB_API_KEY", "MLX_HOSTFILE"),
         codes={
-            3: "no step made an update: nothing was learned, and the last lines say what to change",
+            3: "no step made an update from rewards: nothing was learned, and the last lines say what to change",
             130: "ended by Ctrl-C; a checkpoint is kept, and `--resume` continues from it",
             **TERM,
         },

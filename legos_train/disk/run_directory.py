@@ -128,6 +128,12 @@ class RunDirectory:
             self.write_json(IDENTITY, {"id": self.id})
         fsops.write_text(self.path / CONFIG, config)
 
+    def withdraw(self) -> None:
+        """Undoes `begin` for a run that failed before its first step, so that its directory can be used again."""
+        for name in (*_OF_A_RUN, IDENTITY, CONFIG):
+            if (file := self.path / name).is_file():
+                fsops.unlink(file)
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if error is not None and self._made:
             with suppress(OSError):  # a run that never started leaves nothing; the first error says more

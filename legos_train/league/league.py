@@ -12,6 +12,7 @@ from typing import Any
 from legos_envs import arguments
 from legos_envs.records import Episode
 from legos_envs.scoring import Skill, openskill_ratings
+from legos_train.errors import ConfigError
 from legos_train.league.league_settings import LeagueSettings
 from legos_train.league.modes import Mixture
 from legos_train.league.nash import require_scipy
@@ -42,7 +43,7 @@ class League:
         ratings: OpenSkill (mu, sigma) by name, the learner's under `LEARNER`. Empty when openskill is not installed.
 
     Raises:
-        ValueError: `fixed` without opponents, or an opponent given twice.
+        ConfigError: `fixed` without opponents, or an opponent given twice.
         ImportError: `psro` without scipy.
     """
 
@@ -52,9 +53,9 @@ class League:
         self.standings = {env: Standing(same) for env, same in by_env.items()}
         opponents = settings.opponents
         if settings.mode == "fixed" and not opponents:
-            raise ValueError('league.mode = "fixed" plays against league.opponents only; name one, such as "random"')
+            raise ConfigError('league.mode = "fixed" plays against league.opponents only; name one, such as "random"')
         if len(set(opponents)) < len(opponents) or LEARNER in opponents:
-            raise ValueError(f"league.opponents must be different words, none of them {LEARNER!r}; got {opponents}")
+            raise ConfigError(f"league.opponents must be different words, none of them {LEARNER!r}; got {opponents}")
         if settings.mode == "psro":
             require_scipy()
         self.pool: list[str] = []

@@ -12,6 +12,7 @@ import numpy as np
 
 from inference import tensors
 from legos_train.disk import checkpoint
+from legos_train.errors import ConfigError
 
 Weights = dict[str, mx.array]
 
@@ -28,11 +29,11 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
         The weights, and `lora.scale` of the run's config; None if the run has no config.toml.
 
     Raises:
-        ValueError: the directory does not exist, or has no playable weights.
+        ConfigError: the directory does not exist, or has no playable weights.
     """
     run = Path(run)
     if not run.is_dir():
-        raise ValueError(f"league.pool_from: {str(run)!r} is not a directory; give a run's, such as runs/x")
+        raise ConfigError(f"league.pool_from: {str(run)!r} is not a directory; give a run's, such as runs/x")
     config = tomllib.loads((run / "config.toml").read_text()) if (run / "config.toml").is_file() else None
     scale = None if config is None else float(config.get("lora", {}).get("scale", 8.0))
     files: dict[str, dict[str, Path]] = {}  # by snapshot, its files by what their tensors' names begin with
@@ -59,7 +60,7 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
         if weights and not any(_equal(weights, other) for other in found.values()):
             found[f"{_word(run.resolve().name)}.{name}"] = weights
     if not found:
-        raise ValueError(
+        raise ConfigError(
             f"league.pool_from: no snapshots in {str(run)!r}; looked for checkpoints/step_*/adapter.safetensors, "
             "last/, best/ and adapter/ with adapters.safetensors"
         )
@@ -84,14 +85,14 @@ def snapshots_for(
             policy gives the same to all.
 
     Raises:
-        ValueError: as `read_run`, or they do not fit, or they are of several learners and none has this name.
+        ConfigError: as `read_run`, or they do not fit, or they are of several learners and none has this name.
     """
     found, other = read_run(run)
     factor = 1.0 if scale is None or other is None else other / scale
     chosen = {name: _own(weights, learner, run) for name, weights in spread(found, room).items()}
     for name, weights in chosen.items():
         if like is not None and (problem := misfit(weights, like)):
-            raise ValueError(f"league.pool_from: {name} does not fit this run: {problem}; use the same lora.rank")
+            raise ConfigError(f"league.pool_from: {name} does not fit this run: {problem}; use the same lora.rank")
     return {name: w if factor == 1.0 else rescaled(w, factor) for name, w in chosen.items()}
 
 
@@ -102,7 +103,7 @@ def _own(weights: Weights, learner: str | None, run: Path) -> Weights:
         return weights
     if learner not in names:
         wanted = "this run has one policy" if learner is None else f"not {learner!r}"
-        raise ValueError(
+        raise ConfigError(
             f"league.pool_from: {str(run)!r} has the learners {', '.join(names)}, {wanted}; name the learners of both "
             "runs alike (name = ... in [[learner]])"
         )

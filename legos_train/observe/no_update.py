@@ -52,6 +52,6 @@ def what_to_change(records: Sequence[Record]) -> str:
     means = sorted({round(v, 4) for r in records for v in (r.get("reward") or {}).values() if v is not None})
     seen = f" (mean rewards from {means[0]:g} to {means[-1]:g})" if means else ""
     return (
-        f"every advantage was 0: all compared returns were equal{seen}; make the task easier or harder, "
-        "compare more episodes (--group-size, --batch-size), or start with a stronger model"
+        f"every advantage was 0: all compared returns were equal{seen}, or groups held one episode each; make the "
+        "task easier or harder, compare more episodes (--group-size, --batch-size), or start with a stronger model"
     )

@@ -25,6 +25,10 @@ STILL, FAR, LONG, LASTING, STEPS = 0.02, 0.1, 4, 0.2, 30
 this many evaluations, and over this share of all steps but at least this many. A verdict reports it if more than the
 second share of that way is left; `monitor.standstill` has its own limit."""
 
+WORSE = "Worse than at the start"
+SPOILED = 0.05
+"""Exact numbers count legal answers only: they show nothing if the probability of an illegal one rose by more."""
+
 STUCK = (
     "an action may have become too rare to be tried again, or the KL holds the policy where it is; lower the learning "
     "rate, raise or end the KL (`loss.kl`, `loss.kl_end`), or take another seed"
@@ -101,14 +105,15 @@ def verdict(
     Args:
         before: the evaluation before the first step.
         after: that of the weights in question, including win rates.
-        updates: number of updates in the run; None if unknown.
+        updates: number of updates in the run that an advantage or an example had a part in; None if unknown.
         advice: what to change, for a run without updates.
         weights: the name of these weights.
         history: earlier evaluations of such weights, with the steps.
     """
-    if updates == 0:
-        return f"Learned nothing: no step made an update. {advice[:1].upper()}{advice[1:]}."
     told = [_told(before, after, name, weights, history) for name in measures(after)]
+    if updates == 0:
+        nothing = f"Learned nothing: no step made an update from rewards. {advice[:1].upper()}{advice[1:]}."
+        return " ".join([nothing, *(one for one in told if one.startswith(WORSE))])  # by a penalty or a bonus alone
     if not told:
         return "It is not known whether it learned: no game of the evaluation could be scored."
     return " ".join(told)
@@ -130,6 +135,12 @@ def _told(before: Numbers, after: Numbers, name: str, weights: str, history: Seq
     moved = f"{title} went from {before[name]:.3f} to {after[name]:.3f}"
     moved += "" if kind == MIXTURE else f" ({weights} weights)"
     if kind in EXACT:
+        if kind != MIXTURE and better > 0 and (rise := _spoiled(before, after, env)):
+            return (
+                f"Not shown to have learned: {moved}, computed exactly among legal answers, but the probability of an "
+                f"illegal one rose from {rise[0]:.3f} to {rise[1]:.3f}. Lower the learning rate, or make illegal "
+                "answers cost more (`loss.legality`)."
+            )
         least = MOVED * max(abs(before[name]), abs(after[name]))
         how = _how(better - least, better + least)
         stretch, still = Stretch(), False
@@ -143,7 +154,7 @@ def _told(before: Numbers, after: Numbers, name: str, weights: str, history: Seq
             f"{STUCK[:1].upper()}{STUCK[1:]}."
         )
     if low == high:
-        return f"Not shown to have learned: {moved}, on too few games for an interval."
+        return f"Not shown to have learned: {moved}, on games that are too few or too alike for an interval."
     return f"{_how(low, high)}: {moved}; 95 % interval of the gain {low:+.3f} to {high:+.3f}."
 
 
@@ -151,7 +162,14 @@ def _how(low: float, high: float) -> str:
     """The conclusion from the interval of a gain."""
     if low > 0:
         return "Learned"
-    return "Worse than at the start" if high < 0 else "Not shown to have learned"
+    return WORSE if high < 0 else "Not shown to have learned"
+
+
+def _spoiled(before: Numbers, after: Numbers, env: str) -> tuple[float, float] | None:
+    """The probability of an illegal answer before and after, if it rose by more than `SPOILED`."""
+    name = f"{env}/illegal" if env else "illegal"
+    rise = before.get(name, 0.0), after.get(name, 0.0)
+    return rise if rise[1] - rise[0] > SPOILED else None
 
 
 def _of(env: str) -> str:
@@ -171,5 +189,8 @@ def better_weights(tables: Mapping[str, Numbers], key: tuple[str, int] | None) -
     if key is None or any(key[0] not in table for table in tables.values()):
         return names[0], "no game was scored that could decide"
     name, sign = key
-    chosen = max(names, key=lambda one: sign * tables[one][name])  # the first in a tie
-    return chosen, f"{metric_name(name)}: " + ", ".join(f"{one} {tables[one][name]:.3f}" for one in names)
+    env = name.rpartition("/")[0]
+    sound = [one for one in names if not any(_spoiled(tables[other], tables[one], env) for other in names)]
+    chosen = max(sound, key=lambda one: sign * tables[one][name])  # the first in a tie
+    spoiled = "".join(f"; more illegal answers: {one}" for one in names if one not in sound)
+    return chosen, f"{metric_name(name)}: " + ", ".join(f"{one} {tables[one][name]:.3f}" for one in names) + spoiled

@@ -355,7 +355,7 @@ def _adapter(path: Path) -> Path:
         if several := sorted(found.parent.name for found in path.glob("*/adapter_config.json")):
             raise PolicyError(
                 f"{str(path)!r} has the adapters of several learners, {', '.join(several)}: name one, such as "
-                f"{path / several[0]}, and give each seat its own (--seat ROLE=POLICY)"
+                f"{path / several[0]}; in evaluations, --seat ROLE={path / several[-1]} gives a seat to another"
             )
         raise PolicyError(f"no adapter in {str(path)!r}: adapter_config.json is missing")
     return path

@@ -214,7 +214,7 @@ def make_league(config: TrainConfig, arena: Arena, backend: TrainerBackend, *, f
     Raises:
         ConfigError: no env has two trained seats, or one with `league = true` does not; `psro` with other than two
             sides.
-        ValueError: `league.pool_from` has no suitable snapshots.
+        ConfigError: `league.pool_from` has no suitable snapshots.
     """
     if config.league.mode == "mirror":
         return None

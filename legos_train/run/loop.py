@@ -24,7 +24,7 @@ from typing import Any
 from legos_train.arena import JUDGE, Arena
 from legos_train.config import TrainConfig, sections, to_toml
 from legos_train.disk import MetricsFile, RunDirectory, checkpoint, crashpoint, fsops, new_run_directory
-from legos_train.errors import ConfigError, NothingToLearn, RunError, Stopped
+from legos_train.errors import ConfigError, NothingToLearn, PolicyError, RunError, Stopped
 from legos_train.loss import LossSettings
 from legos_train.model import World, joined
 from legos_train.observe import Progress, Result, eval_numbers
@@ -34,6 +34,7 @@ from legos_train.run.build import build
 from legos_train.run.finish import finish
 from legos_train.run.garbage import rarely_collected
 from legos_train.run.league_value import league_value
+from legos_train.run.parts import Parts
 from legos_train.run.steps import OnStep, Steps
 from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import Trainer
@@ -176,7 +177,7 @@ def _run(
                     said = f"{JUDGE} judges, since {config.model} cannot; to change it: --actor judge=MODEL"
                     progress.note(f"{', '.join(judged)}: {said}")
                 own_notes = () if parts.decisions is None else parts.decisions.notes
-                for said in (*parts.backend.notes, *own_notes, *_rising_kl(config)):
+                for said in (*parts.backend.notes, *own_notes, *_rising_kl(config), *_rarely_measured(parts)):
                     progress.note(said)
                 if options.resume and not start:
                     progress.note("no checkpoint to resume from: starting at step 0")
@@ -202,6 +203,10 @@ def _run(
         except NothingToLearn as error:
             rows = MetricsFile.read(run.path / "metrics.jsonl")
             raise NothingToLearn(f"{error}. {Result.from_rows(run.path, rows, first, {}, 'last').verdict}") from error
+        except PolicyError:  # a player's name is wrong
+            if not options.resume and not trainer.learner.step:
+                run.withdraw()
+            raise
         except Stopped:
             if not options.quiet:
                 _tell_so_far(run.path, config, first)
@@ -225,6 +230,17 @@ def _rising_kl(config: TrainConfig) -> list[str]:
     return [
         f"the KL weight rises from {kl:g} to {default:g}, the default of loss.kl_end; --loss.kl-end none stops it"
         for kl in rising
+    ]
+
+
+def _rarely_measured(parts: Parts) -> list[str]:
+    """A note about envs that `eval.every` does not reach: all positions of a large game take long to evaluate."""
+    tasks = parts.measurer.tasks.values() if parts.config.eval.every else ()
+    names = [task.slot.name for task in tasks if not task.every and task.info_sets is not None]
+    return [
+        f"{name} is measured only before the first step and after the last: it has many positions, and all are "
+        "evaluated; a table [[eval.env]] with its own `every` measures it in between"
+        for name in names
     ]
 
 

@@ -55,8 +55,14 @@ def _measured(parts: Parts, adapter: str, tasks: Collection[str] | None, togethe
 
 
 def _better(parts: Parts, numbers: dict[str, float]) -> bool:
-    """Whether these are better than the best so far; never if no game was scored."""
+    """Whether these are better than the best so far; never if no game was scored, or by weights whose illegal answers
+    would raise the alarm: exact numbers count legal answers only.
+    """
     if (chosen := parts.measurer.key(numbers)) is None:
         return False
     key, sign = chosen
+    env, slash, kind = key.rpartition("/")
+    limit = parts.config.monitor.illegal
+    if kind in eval_numbers.EXACT and limit is not None and numbers.get(f"{env}{slash}illegal", 0.0) > limit:
+        return False
     return parts.best is None or sign * numbers[key] > sign * parts.best.numbers[key]

@@ -184,7 +184,7 @@ MUTANTS = [
             "return (change, low, high)",
             "less NashConv is worse",
         ),
-        ("better-is-worse", "chosen = max(names, key=", "chosen = min(names, key=", "the worse weights are published"),
+        ("better-is-worse", "chosen = max(sound, key=", "chosen = min(sound, key=", "the worse weights are published"),
         (
             "learned-by-chance",
             'if low > 0:\n        return "Learned"',

@@ -14,6 +14,7 @@ from legos_train.cli.main import main
 from legos_train.observe import progress_line
 from legos_train.run import Trainer, build
 from legos_train.run import trainer as trainer_module
+from legos_train.run.loop import _rarely_measured
 from tests.train.helpers import digest, small
 
 ENV = f"{Path(__file__).parent / 'honest_env.py'}:Honest-v0"
@@ -38,7 +39,7 @@ def test_a_run_without_an_update_ends_with_3_and_says_what_to_change(
     run = tmp_path / "run"
     assert main(["train", "--env", ENV, *FLAGS, "--run-dir", str(run)]) == 3
     said = capsys.readouterr().out
-    assert "Learned nothing: no step made an update." in said
+    assert "Learned nothing: no step made an update from rewards." in said
     for line in (r"\d/\d evaluation games of \S*Honest-v0", r"\d/8 episodes of step 1", r"\d/8 episodes of step 2"):
         assert re.search(line, said), said  # what it was at meanwhile
     assert "every advantage was 0" in said.lower() and "--group-size" in said
@@ -52,6 +53,46 @@ def test_a_run_that_learns_ends_with_0(tmp_path: Path) -> None:
     result = train(small(tmp_path / "run", batch_size=4), quiet=True)
     rows = rows_of(tmp_path / "run")
     assert result.updates == sum(row["updates"] for row in rows if row["zero_advantages"] < 1) == 2
+
+
+def test_weights_that_answer_illegally_are_never_the_best_and_no_proof(tmp_path: Path) -> None:
+    """At this learning rate the policy unlearns the format in two steps, while its NashConv falls."""
+    result = train(
+        small(tmp_path / "run", batch_size=8, optim={"lr": 0.05}, average={"kind": "none"}, eval={"every": 1}),
+        quiet=True,
+    )
+    measured = [row["eval"] for row in rows_of(tmp_path / "run")]
+    assert min(numbers["illegal"] for numbers in measured) > 0.3 and measured[-1]["nash_conv"] < 0.8
+    assert result.verdict.startswith("Not shown to have learned") and not result.best
+
+
+@pytest.mark.parametrize("wrong", [["--actor", "player_1=nosuch"], ["--league.opponents", "nosuch"]])
+def test_a_wrong_name_leaves_no_run(tmp_path: Path, wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    league = ["--league.mode", "fixed"] if "--league.opponents" in wrong else []
+    command = ["train", *FLAGS, "--steps", "1", "--run-dir", str(run), *league]
+    assert main([*command, *wrong]) == 1 and "no policy 'nosuch'" in capsys.readouterr().err
+    assert not run.exists()
+    assert main([*command, wrong[0], wrong[1].replace("nosuch", "random")]) == 0
+
+
+def test_a_league_that_cannot_be_is_an_error_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["train", *FLAGS, "--run-dir", str(tmp_path / "run"), "--league.mode"]
+    assert main([*command, "fixed"]) == 1 and "error: league.mode" in capsys.readouterr().err
+    assert main([*command, "fsp", "--league.pool-from", str(tmp_path / "no")]) == 1
+    assert "is not a directory" in capsys.readouterr().err
+
+
+def test_a_large_game_says_when_it_is_measured(tmp_path: Path) -> None:
+    entry = {"name": "ttt", "id": "TicTacToe-v0"}
+    for every, told in (
+        (None, ["ttt is measured only before the first step and after the last"]),
+        (1, []),
+    ):
+        held_out = entry if every is None else {**entry, "every": every}
+        parts = build(small(tmp_path / "run", eval={"every": 1, "games": 2, "env": [held_out]}))
+        assert [said.partition(":")[0] for said in _rarely_measured(parts)] == told
+        parts.close()
 
 
 def test_rates_are_those_of_the_episodes(tmp_path: Path) -> None:

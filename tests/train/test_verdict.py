@@ -95,7 +95,23 @@ def test_what_has_arrived_may_stand_still() -> None:
 
 def test_without_an_update_nothing_was_learned_whatever_the_numbers_say() -> None:
     said = verdict({"nash_conv": 0.9}, {"nash_conv": 0.1}, updates=0, advice="use a judge")
-    assert said == "Learned nothing: no step made an update. Use a judge."
+    assert said == "Learned nothing: no step made an update from rewards. Use a judge."
+
+
+def test_updates_without_rewards_may_still_do_harm() -> None:
+    said = verdict({"nash_conv": 0.9}, {"nash_conv": 1.2}, updates=0, advice="use a judge")
+    assert said.startswith("Learned nothing: ") and "Worse than at the start: NashConv" in said
+
+
+def test_exact_numbers_show_nothing_if_answers_became_illegal() -> None:
+    """They count legal answers only: a policy that gives no other can be said to play an equilibrium."""
+    before = {"a/nash_conv": 0.9, "a/illegal": 0.001}
+    said = verdict(before, {"a/nash_conv": 0.6, "a/illegal": 0.9}, updates=3)
+    assert said.startswith("Not shown to have learned: ") and "rose from 0.001 to 0.900" in said
+    assert verdict(before, {"a/nash_conv": 0.6, "a/illegal": 0.04}, updates=3).startswith("Learned: ")
+    lost = {"average": {"a/nash_conv": 0.1, "a/illegal": 0.9}, "last": {"a/nash_conv": 0.5, "a/illegal": 0.01}}
+    name, why = better_weights(lost, ("a/nash_conv", -1))
+    assert name == "last" and why.endswith("; more illegal answers: average")
 
 
 @pytest.mark.parametrize(
