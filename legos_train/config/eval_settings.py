@@ -63,7 +63,8 @@ class EvaluationSettings(Section):
     """Evaluations during training, on fixed seeds."""
 
     every: int = Field(default=10, ge=0)
-    """Steps between evaluations; 0: only before the first and after the last. Games with many positions: see docs."""
+    """Steps between evaluations; 0 (as in games of over 500 information sets): only before the first and after the
+    last."""
     games: int = Field(default=256, ge=2)
     """Games against random play, if no exact value can be computed."""
     best: str | None = None

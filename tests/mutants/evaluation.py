@@ -184,6 +184,12 @@ MUTANTS = [
             "return (change, low, high)",
             "less NashConv is worse",
         ),
+        (
+            "illegal-is-no-matter",
+            "return rise if rise[1] - rise[0] > SPOILED else None",
+            "return None",
+            "a policy that only answers illegally is said to have learned",
+        ),
         ("better-is-worse", "chosen = max(sound, key=", "chosen = min(sound, key=", "the worse weights are published"),
         (
             "learned-by-chance",
