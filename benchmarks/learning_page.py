@@ -95,8 +95,8 @@ PRESETS = """## Three presets that are no environment's own
     legos eval GSM8K-v0 -m runs/NAME/adapter -m small --opponent self -n 512 --no-exact --seed 5000000 \\
         --max-tokens 64 --arg level=0 --arg split=test
 
-Seed 0 chose the learning rates of *population* and *survivors*. Survivors lose the form that `GSM8K` rewards with 0.1: a right answer without
-it is kept as well.
+Seed 0 chose the learning rates of *population* and *survivors*. Survivors lose the form that `GSM8K` rewards with 0.1:
+a right answer without it is kept as well.
 
 *Spiral* trains one policy on three games with the prompts of the paper, which `small` has never read: it forfeits
 a third of its games by an illegal answer. Most of the gain is that it stops doing so (*illegal*). Each row is the mean
