@@ -79,10 +79,13 @@ PRESETS = """## Three presets that are no environment's own
 | population | NashConv of the league's mixture | 0 | 1.019 | 0.007 | 168 |
 | population | NashConv of the league's mixture | 1 | 1.019 | 0.005 | 178 |
 | population | NashConv of the league's mixture | 2 | 1.019 | 0.007 | 190 |
+| spiral | TicTacToe-v0 against `small` | 0 | -0.414 | 0.152 (gain +0.375 to +0.773; illegal 44% to 9%) | 596 |
 | spiral | TicTacToe-v0 against `small` | 1 | -0.414 | 0.359 (gain +0.539 to +0.996; illegal 44% to 5%) | 587 |
 | spiral | TicTacToe-v0 against `small` | 2 | -0.414 | 0.129 (gain +0.320 to +0.762; illegal 44% to 15%) | 512 |
+| spiral | KuhnPoker-v0 against `small` | 0 | -0.168 | 0.262 (gain +0.258 to +0.617; illegal 28% to 0%) | 596 |
 | spiral | KuhnPoker-v0 against `small` | 1 | -0.168 | 0.223 (gain +0.238 to +0.551; illegal 28% to 0%) | 587 |
 | spiral | KuhnPoker-v0 against `small` | 2 | -0.168 | 0.270 (gain +0.262 to +0.625; illegal 28% to 1%) | 512 |
+| spiral | SimpleNegotiation-v0 against `small` | 0 | -0.223 | 0.090 (gain +0.172 to +0.449; illegal 28% to 0%) | 596 |
 | spiral | SimpleNegotiation-v0 against `small` | 1 | -0.227 | 0.203 (gain +0.293 to +0.574; illegal 28% to 1%) | 587 |
 | spiral | SimpleNegotiation-v0 against `small` | 2 | -0.238 | 0.219 (gain +0.309 to +0.613; illegal 29% to 0%) | 512 |
 | survivors | right answers, 512 problems | 0 | 0.131 | 0.699 (gain of return +0.443 to +0.535) | 149 |
