@@ -108,10 +108,8 @@ def text_field(row: Mapping[str, Any], name: str, place: str) -> str:
         ValueError: it is something else, blank, missing or cannot be encoded; the message begins with the place.
     """
     value = row.get(name)
-    number = (
-        math.isfinite(value) if isinstance(value, float) else isinstance(value, int) and not isinstance(value, bool)
-    )
-    if number:
+    finite = not isinstance(value, float) or math.isfinite(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and finite:
         value = str(value)
     if not isinstance(value, str) or not value.strip():
         if name not in row:

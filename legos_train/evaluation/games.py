@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,13 +80,14 @@ def checksums(source: Any) -> dict[str, str]:
         source: a path of a file or a directory, or a list of them; for anything else the result is empty.
     """
     paths = source if isinstance(source, list | tuple) else [source]
-    found = [Path(path) for path in paths if isinstance(path, str | Path)]
+    found = [Path(path) for path in paths if isinstance(path, str | Path) and os.path.exists(path)]  # or a text itself
     files = [file for path in found for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
-    return {str(file): _checksum(file, file.stat().st_mtime_ns) for file in files if file.is_file()}
+    stats = {file: file.stat() for file in files if file.is_file()}
+    return {str(file): _checksum(file, stat.st_mtime_ns, stat.st_size) for file, stat in stats.items()}
 
 
 @functools.lru_cache(256)
-def _checksum(file: Path, changed: int) -> str:
+def _checksum(file: Path, changed: int, size: int) -> str:
     with file.open("rb") as data:
         return hashlib.file_digest(data, "sha256").hexdigest()[:12]
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from legos_train.cli.main import main
+from legos_train.evaluation.games import checksums
 from legos_train.evaluation.journal import LOG, Journal, JournalError
 from legos_train.observe.viewer import read_log
 
@@ -57,6 +58,13 @@ def test_games_about_a_file_count_only_while_it_is_the_same(tmp_path: Path, caps
     assert [sum(word in text for text in questions("Old")) for word in ("Old", "New")] == [3, 0]
     assert len(questions("Old")) == 3, "the same content, written again"
     assert [sum(word in text for text in questions("New")) for word in ("Old", "New")] == [3, 3], "kept, not counted"
+
+
+def test_only_files_have_a_checksum(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    assert list(checksums(str(tmp_path))) == list(checksums([tmp_path / "a.txt"])) == [str(tmp_path / "a.txt")]
+    assert not checksums(["A question as long as no name of a file. " * 100, "What?\0", {"question": "1+1?"}])
+    assert not checksums("words") and not checksums(None)
 
 
 @pytest.mark.parametrize("cut", [1, 25, 400])
