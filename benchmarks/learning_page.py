@@ -101,8 +101,8 @@ PRESETS = """## Three presets that are no environment's own
 Seed 0 chose the learning rates of *population* and *survivors*. Survivors lose the form that `GSM8K` rewards with 0.1:
 a right answer without it is kept as well.
 
-*Spiral* trains one policy on three games with the prompts of the paper, which `small` has never read: it forfeits
-28 to 44 % of its games by an illegal answer. Most of the gain is that it stops doing so (*illegal*). Each row is the mean
+*Spiral* trains one policy on three games with the prompts of the paper, which `small` has never read: it forfeits 28
+to 44 % of its games by an illegal answer. Most of the gain is that it stops doing so (*illegal*). Each row is the mean
 return in 128 games against `small`, in which `small` itself is *before*:
 
     legos eval TicTacToe-v0 -m runs/NAME/adapter -m small --opponent small -n 128 --no-exact --seed 5000000 \\
