@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning_tasks import TASKS, Task, training
+from benchmarks.learning_tasks import TASKS, Task, base, training
 from legos_train.observe import eval_numbers, verdict
 from legos_train.observe.report.svg import Figure, Line, line_chart, standalone
 
@@ -50,7 +50,7 @@ is why their rows are much alike.
 Seed 1 of SelfDistillation and seeds 0 and 2 of EnsembleVote ran on a busy machine, where a step took about 1.5 times
 the CPU time of the other seeds.
 Rows marked *(other flags)* were measured with earlier settings than those that the command uses now, or with settings
-that were not recorded.
+that were not recorded; rows marked *(earlier base)* with an earlier `small`.
 """
 REASONS = """## What holds the others back
 
@@ -114,6 +114,8 @@ COLUMNS = ("environment", "number", "seed", "before", "after", "gain", "best scr
 COLUMNS += ("illegal", "CPU s")
 OTHER = "(other flags)"
 """Marks a row whose cell does not say that the flags of training were those of `TASKS`."""
+EARLIER = "(earlier base)"
+"""Marks a row that began from a bundled model of other weights than those that are shipped."""
 ENDS = 5
 REACHED = 0.95
 """The share of the way from the base to the best scripted player from which on an id has reached it."""
@@ -126,15 +128,18 @@ def cells(folder: Path, file: Path) -> list[dict[str, Any]]:
     meanwhile.
     """
     rows = json.loads(file.read_text()) if file.exists() else []
-    for row in rows:  # of a task whose settings are others now
-        if row["flags"] and row["flags"] != " ".join(training(row["id"], TASKS[row["id"]])):
+    for row in rows:  # of a task whose settings or base are others now
+        task = TASKS[row["id"]]
+        if row["flags"] and row["flags"] != " ".join(training(row["id"], task)):
             row["flags"] = None
+        if row.get("base") != base(task):
+            row["base"] = None
     found = {(row["id"], row["seed"]): row for row in rows}
     for cell in sorted(folder.glob("*-v0-*.json")):
         row = json.loads(cell.read_text())
         run, task = folder / f"{row['id']}-{row['seed']}", TASKS[row["id"]]
         row |= {"roles": roles(run, task), "args": task.fixed, "curve": curve(run)}
-        row.setdefault("flags", None)
+        row = {"flags": None, "base": None} | row
         found[row["id"], row["seed"]] = row
     return [found[key] for key in sorted(found)]
 
@@ -178,7 +183,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             gain = f"{row['gain']:+.3f} ({row['gain_ci95'][0]:+.3f} to {row['gain_ci95'][1]:+.3f})"
         shown = ", ".join(f"{name} {first:.2f} to {last:.2f}" for name, (first, last) in row["roles"].items())
         illegal = "" if row["illegal"] is None else f"{row['illegal']:.1%}"
-        other = () if row["flags"] else (OTHER,)
+        other = (OTHER,) * (not row["flags"]) + (EARLIER,) * (not row["base"])
         lines.append(
             f"| {' '.join((row['id'], *row['args'], *other))} | {number(row)} | {row['seed']} | "
             f"{row['before']:.3f} | "

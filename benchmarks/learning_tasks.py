@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from inference.loading import base_digest, find_model
 from legos_train.observe import verdict
 
 EVAL_SEED = 5_000_000
@@ -126,6 +127,11 @@ TASKS: dict[str, Task] = {
 """Every registered id."""
 
 
+def base(task: Task) -> str:
+    """The start of the SHA-256 of the bundled model that a task trains: cells are comparable where it is the same."""
+    return base_digest(find_model("tiny" if "--preset" in task.flags else "small"))[:12]
+
+
 def training(env_id: str, task: Task, model: str | None = None) -> list[str]:
     """The flags of `legos train` for an id, but for the seed and the place."""
     flags = [*task.flags]
@@ -205,7 +211,8 @@ def cell(env_id: str, seed: int, options: argparse.Namespace, extra: list[str]) 
         shutil.rmtree(folder)  # of a cell that was interrupted
     seconds = train(env_id, task, seed, folder, options.model, extra)
     flags = " ".join([*training(env_id, task, options.model), *extra])
-    row = {"id": env_id, "seed": seed, "flags": flags, "cpu_seconds": seconds}
+    start = base_digest(find_model(options.model))[:12] if options.model else base(task)
+    row = {"id": env_id, "seed": seed, "flags": flags, "base": start, "cpu_seconds": seconds}
     row |= measure(env_id, task, folder, options.model or "small", options.games)
     file.write_text(json.dumps(row, indent=2) + "\n")
     return row

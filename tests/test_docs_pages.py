@@ -149,12 +149,16 @@ def test_the_learning_table_came_from_the_settings_of_its_command() -> None:
             text for text in page.splitlines() if text.startswith(f"| {row['id']}") and f"| {row['seed']} |" in text
         )
         assert (learning_page.OTHER in line) == (row["flags"] is None), line
-    assert sum(row["flags"] is not None for row in rows) > len(rows) / 2
+        assert row["base"] in (None, learning_tasks.base(task)), (row["id"], row["seed"])
+        assert (learning_page.EARLIER in line) == (row["base"] is None), line
+    assert sum(row["flags"] is not None and row["base"] is not None for row in rows) > len(rows) / 2
 
 
-def test_a_cell_of_other_settings_loses_its_flags(tmp_path: Path) -> None:
-    row = {"id": "Dataset-v0", "seed": 0, "flags": "--env Dataset-v0 --steps 1"}
-    now = {"id": "Nim-v0", "seed": 0, "flags": " ".join(learning_tasks.TASKS["Nim-v0"].flags)}
+def test_a_cell_of_other_settings_loses_its_flags_and_one_of_another_base_its_base(tmp_path: Path) -> None:
+    row = {"id": "Dataset-v0", "seed": 0, "flags": "--env Dataset-v0 --steps 1", "base": "of before"}
+    tiny = learning_tasks.base(learning_tasks.TASKS["Nim-v0"])
+    now = {"id": "Nim-v0", "seed": 0, "flags": " ".join(learning_tasks.TASKS["Nim-v0"].flags), "base": tiny}
     (tmp_path / "learning.json").write_text(json.dumps([row, now]))
     kept = learning_page.cells(tmp_path, tmp_path / "learning.json")
     assert [one["flags"] for one in kept] == [None, "--preset nim"]
+    assert [one["base"] for one in kept] == [None, tiny]

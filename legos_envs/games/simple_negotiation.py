@@ -97,7 +97,7 @@ def shrewd(decision: Decision) -> str:
 def trusting(decision: Decision) -> str:
     """Accepts every offer it can cover and makes none."""
     position = read_position(decision.messages)
-    return next((position.says(f"Accept {maker}", "Sure.") for maker in position.acceptable()), "What do you offer?")
+    return next((position.accepts(maker, "Sure.") for maker in position.acceptable()), "What do you offer?")
 
 
 class SimpleNegotiation(TradingGame):

@@ -28,6 +28,10 @@ class Position(NamedTuple):
     def says(self, action: str, talk: str) -> str:
         return f"{talk} {parsing.write_action(action, self.action_format)}"
 
+    def accepts(self, maker: str, talk: str) -> str:
+        """Accepts the offer of `maker`, who is named only where several offers are open."""
+        return self.says(f"Accept {maker}" if len(self.offers) > 1 else "Accept", talk)
+
     def proposes(self, give: Mapping[int, int], get: Mapping[int, int], talk: str) -> str:
         """Offers units by kind (its index) for units by kind."""
         given, wanted = (tuple([side.get(i, 0) for i in range(len(self.kinds))]) for side in (give, get))
@@ -77,7 +81,7 @@ def random_trader(decision: Decision) -> str:
     position, rng = read_position(decision.messages), Random(decision.seed)
     takeable, draw = list(position.acceptable()), rng.random()
     if takeable and draw < 0.4:
-        return position.says(f"Accept {rng.choice(takeable)}", "Fine.")
+        return position.accepts(rng.choice(takeable), "Fine.")
     if position.offers and draw < 0.5:
         return position.says("Deny", "No, thanks.")
     if draw > 0.95:
@@ -95,7 +99,7 @@ def accept_best(position: Position, score: Callable[[Offer], float]) -> str | No
     """Accepts the offer with the highest score above zero; None if there is none."""
     offers = {maker: score(offer) for maker, offer in position.acceptable().items()}
     best = max(offers, key=offers.__getitem__, default=None)
-    return None if best is None or offers[best] <= 0 else position.says(f"Accept {best}", "Agreed.")
+    return None if best is None or offers[best] <= 0 else position.accepts(best, "Agreed.")
 
 
 def swaps(position: Position) -> list[tuple[int, int]]:

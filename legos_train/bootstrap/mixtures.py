@@ -28,8 +28,11 @@ from legos_train.bootstrap.sentences import WORDS, sentence
 from legos_train.bootstrap.texts import Dialogue, Exchange, made_up_choice, plain, signed, sums
 
 BEST_SHARE = 0.2
+BEST_SHARES = {"Amplification-v0": 0.5, "PlanExecute-v0": 0.5}
+"""Where a reward takes several good answers in a row."""
 READ_SHARE = 0.5
 """Share of seats played by the best player in the data; `Exchange.share` corrects for the rest."""
+CHAT_SHARE = 0.15
 BLOCK = 4
 """Number of consecutive rows from one source: they share prefixes and are trained together."""
 HELD = 96  # buffered rows of a source, so that those of an episode are spread out
@@ -113,8 +116,21 @@ def last(seed: int | str) -> Iterator[Dialogue]:
     return stream(seed, text_shares.LAST)
 
 
-def stream(seed: int | str, of: Mapping[str, float] = text_shares.FIRST) -> Iterator[Dialogue]:
-    """An endless stream of dialogues, `BLOCK` from one source at a time: a function of seed and registered rules."""
+def long_talks(seed: int | str) -> Iterator[Dialogue]:
+    """Like `stream`, mostly the environments with long conversations, two in five as chats."""
+    return stream(seed, text_shares.LONG_TALKS, chat=0.4)
+
+
+def stream(
+    seed: int | str, of: Mapping[str, float] = text_shares.FIRST, chat: float = CHAT_SHARE
+) -> Iterator[Dialogue]:
+    """An endless stream of dialogues, `BLOCK` from one source at a time: a function of seed and registered rules.
+
+    Args:
+        seed: of the draws.
+        of: shares of the sources.
+        chat: share of the episodes with `memory="chat"`.
+    """
     rng = Random(f"mixtures {seed}")
     sources: dict[str, Callable[[Random], list[Dialogue]]] = {
         "made-up choices": lambda r: [made_up_choice(r)],
@@ -123,7 +139,7 @@ def stream(seed: int | str, of: Mapping[str, float] = text_shares.FIRST) -> Iter
     if "sums" in of:
         sources["sums"] = lambda r: [sums(r)]
     for env_id in legos_envs.registered():
-        sources[env_id] = lambda r, env_id=env_id: play(env_id, r)  # type: ignore[misc]
+        sources[env_id] = lambda r, env_id=env_id: play(env_id, r, chat)  # type: ignore[misc]
     names = sorted(sources)
     held: dict[str, list[Dialogue]] = {name: [] for name in names}
     given = {name: rng.random() for name in names}
@@ -139,10 +155,10 @@ def stream(seed: int | str, of: Mapping[str, float] = text_shares.FIRST) -> Iter
             yield rows.pop()
 
 
-def play(env_id: str, rng: Random) -> list[Dialogue]:
+def play(env_id: str, rng: Random, chat: float = CHAT_SHARE) -> list[Dialogue]:
     """The dialogues of one episode: uniformly random legal play in `GAMES`, elsewhere a mixture of players."""
     kwargs = VARIANTS[env_id](rng) if env_id in VARIANTS else {}
-    memory = "chat" if rng.random() < 0.15 else "state"
+    memory = "chat" if rng.random() < chat else "state"
     style = "boxed" if rng.random() < 0.2 else "bracket"
     if _has_items(env_id):
         kwargs["split"] = "train"
@@ -201,6 +217,7 @@ class _Seats:
         legal, rng = decision.legal_actions, self.rng
         names = self.seating.get(decision.role, self.seating.get("*", ()))
         names = tuple(name for name in names if name in self.players)
+        best_share = BEST_SHARES.get(self.env_id, BEST_SHARE)
         best = self._ask(names[0], decision) if names else None
         if legal and best not in legal:
             best = None
@@ -216,8 +233,8 @@ class _Seats:
             self.names[decision.agent] = names[0] if rng.random() < READ_SHARE else rng.choice(weak)
         name = self.names[decision.agent]
         if name == names[0] and best is not None:
-            return best, BEST_SHARE / READ_SHARE, best
-        return self._ask(name, decision) or sentence(rng), (1.0 - BEST_SHARE) / (1.0 - READ_SHARE), best
+            return best, best_share / READ_SHARE, best
+        return self._ask(name, decision) or sentence(rng), (1.0 - best_share) / (1.0 - READ_SHARE), best
 
     def _spoil(self, reply: str) -> str:
         """A part of a reply, or something else that an environment mostly refuses."""

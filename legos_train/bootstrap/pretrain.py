@@ -21,6 +21,7 @@ from legos_train.loss import distribution
 from legos_train.model import site_hidden
 
 LEGALITY = 4.0
+PEAK = 1.5e-3
 Report = Callable[[int, int, dict[str, float]], None]
 """Called with the step, the number of steps, and the loss by kind of token."""
 
@@ -140,7 +141,7 @@ def batch_loss(model: qwen3.Model | Readers, batch: PretrainingBatch) -> tuple[m
     return mx.sum(mx.array(batch.weights) * (divergence - emphasis * legal)), divergence
 
 
-def learning_rate(step: int, steps: int, peak: float = 1.5e-3, warmup: int = 30, floor: float = 0.02) -> float:
+def learning_rate(step: int, steps: int, peak: float = PEAK, warmup: int = 30, floor: float = 0.02) -> float:
     """Linear warm-up, then a cosine to `floor` times the peak."""
     warm = min(1.0, (step + 1) / warmup)
     return peak * warm * (floor + (1.0 - floor) * 0.5 * (1.0 + math.cos(math.pi * step / steps)))
@@ -155,11 +156,21 @@ class Pretraining:
         readers: number of facts read off the hidden states; see `training_rows.READ_BEST`.
         seed: seed of the readers.
         buckets: see `training_rows.collate`.
+        peaks: the highest learning rate of each stage; None: `PEAK`.
     """
 
-    def __init__(self, model: qwen3.Model, stages: Sequence[int], readers: int, seed: int, buckets: int = 2):
+    def __init__(
+        self,
+        model: qwen3.Model,
+        stages: Sequence[int],
+        readers: int,
+        seed: int,
+        buckets: int = 2,
+        peaks: Sequence[float] | None = None,
+    ):
         self.readers = Readers(model, readers, seed)
         self.stages, self.buckets, self.step = tuple(stages), buckets, 0
+        self.peaks = tuple(peaks or [PEAK] * len(self.stages))
         self.optimizer = AdamW(learning_rate=learning_rate(0, 1), betas=[0.9, 0.98], weight_decay=0.01)
         self.optimizer.init(self.readers.trainable_parameters())
         self._loss = nn.value_and_grad(self.readers, batch_loss)
@@ -186,9 +197,9 @@ class Pretraining:
         while self.step < until:
             batch = collate(list(islice(rows, batch_size)), self.buckets)
             # What is read off early stays; towards the end of a stage replies get priority.
-            _, at, steps = self.place
+            stage, at, steps = self.place
             batch.weights[batch.readers >= 0] *= 1.0 - 0.9 * at / steps
-            self.optimizer.learning_rate = learning_rate(at, steps)
+            self.optimizer.learning_rate = learning_rate(at, steps, self.peaks[stage])
             (loss, divergence), gradients = self._loss(self.readers, batch)
             gradients, _ = clip_grad_norm(gradients, 1.0)
             self.optimizer.update(self.readers, gradients)

@@ -28,8 +28,8 @@ from tokenizers import Tokenizer
 
 from legos_envs import arguments
 from legos_train.bootstrap import mixtures, pretrain, texts, tokenizer
-from legos_train.bootstrap.pretrain import Report
-from legos_train.bootstrap.training_rows import DialogueRow, make_row
+from legos_train.bootstrap.pretrain import PEAK, Report
+from legos_train.bootstrap.training_rows import LIMIT, DialogueRow, make_row
 from legos_train.observe import ProgressLine
 
 TOKENIZER_DIALOGUES = 12_000
@@ -43,10 +43,14 @@ class TextStage(NamedTuple):
     Attributes:
         stream: the texts, by seed.
         steps: optimiser steps.
+        peak: the highest learning rate.
+        limit: maximum tokens of a row.
     """
 
     stream: Callable[[int | str], Iterator[texts.Dialogue]]
     steps: int
+    peak: float = PEAK
+    limit: int = LIMIT
 
 
 class Recipe(NamedTuple):
@@ -87,6 +91,7 @@ RECIPES = {
             TextStage(mixtures.drill, 120),
             TextStage(mixtures.with_sums, 1080),
             TextStage(mixtures.last, 260),
+            TextStage(mixtures.long_talks, 1000, peak=1e-3, limit=1024),
         ),
         batch_size=48,
         readers=max(texts.RECALLED.values()) + 1,
@@ -149,7 +154,8 @@ def bootstrap(
     encoder = tokenizer.ChatEncoder(trained)
     config = pretrain.model_config(trained.get_vocab_size(), made.shape)
     model = pretrain.new_model(config, seed)
-    training = pretrain.Pretraining(model, stages, made.readers, seed, buckets=made.buckets)
+    peaks = [stage.peak for stage in made.stages]
+    training = pretrain.Pretraining(model, stages, made.readers, seed, buckets=made.buckets, peaks=peaks)
     if (folder / UNFINISHED).exists():
         training.resume(folder / UNFINISHED)
     while training.step < training.steps:
@@ -183,7 +189,7 @@ def _rows(recipe: Recipe, stage: int, encoder: tokenizer.ChatEncoder, seed: int 
     rng = Random(f"rows {seed}")
     dialogues = recipe.stages[stage].stream(seed)
     for dialogue in texts.shuffled(dialogues, recipe.pool, rng) if recipe.pool else dialogues:
-        yield make_row(dialogue, encoder, rng)
+        yield make_row(dialogue, encoder, rng, limit=recipe.stages[stage].limit)
 
 
 def _averages(line: ProgressLine) -> Report:

@@ -52,3 +52,24 @@ LAST = {
     "SimpleNegotiation-v0": 1.5,
 }
 """Shares of the last stage: mostly tasks with answers that must be worked out."""
+
+LONG_TALKS = {
+    **FIRST,
+    "sums": 8.0,
+    "Amplification-v0": 6.0,
+    "CodeGen-v0": 3.0,
+    "ConnectFour-v0": 3.0,
+    "EnsembleVote-v0": 3.0,
+    "GSM8K-v0": 4.0,
+    "LiarsDice-v0": 8.0,
+    "Negotiation-v0": 8.0,
+    "Nim-v0": 3.0,
+    "PlanExecute-v0": 4.0,
+    "ProposerSolver-v0": 6.0,
+    "RedBlue-v0": 3.0,
+    "SPICE-v0": 3.0,
+    "SelfDistillation-v0": 3.0,
+    "SimpleNegotiation-v0": 7.0,
+    "TicTacToe-v0": 4.0,
+}
+"""Shares of the stage with long conversations: mostly environments whose legal answers depend on all of them."""

@@ -32,6 +32,7 @@ The hidden state at the choice must contain what a reader (`pretrain.Readers`) c
 without knowing where each mark is; a policy that should learn from the position needs it there."""
 RECALLS = 8  # tokens recalled at a choice
 SPOKEN = 24  # maximum tokens of a free reply that are predicted
+LIMIT = 640  # maximum tokens of a row
 ALIKE = 16  # rows with this many equal first tokens share their prefix
 
 
@@ -107,7 +108,7 @@ def uniform_targets(replies: Sequence[Sequence[int]], chosen: Sequence[int]) -> 
 
 
 def make_row(
-    dialogue: Dialogue, encoder: ChatEncoder, rng: Random, prompt_sites: int = 16, limit: int = 640
+    dialogue: Dialogue, encoder: ChatEncoder, rng: Random, prompt_sites: int = 16, limit: int = LIMIT
 ) -> DialogueRow:
     """A dialogue as a row of at most `limit` tokens (the rest is cut), with some random prompt tokens as sites."""
     tokens: list[int] = []
