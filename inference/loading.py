@@ -230,6 +230,12 @@ def base_digest(model_dir: str | Path) -> str:
     return digest.hexdigest()
 
 
+@functools.cache
+def bundled_digest(name: str) -> str | None:
+    """The start of the `base_digest` of a model that ships with Legos and so may change with it; None for others."""
+    return base_digest(find_model(name))[:12] if name in BUNDLED else None
+
+
 def context_length(model: nn.Module, config: dict[str, Any] | None = None) -> int:
     """Most tokens of prompt and completion together, from the model's arguments or its config.json; else no limit.
 

@@ -7,6 +7,7 @@ import fcntl
 import json
 import re
 import secrets
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -122,10 +123,10 @@ class RunDirectory:
             )
         return found
 
-    def begin(self, config: str) -> None:
-        """Marks the directory as a run with the settings `config`."""
+    def begin(self, config: str, facts: Mapping[str, str]) -> None:
+        """Marks the directory as a run with the settings `config`; `facts` are kept beside its id."""
         if not (self.path / IDENTITY).exists():
-            self.write_json(IDENTITY, {"id": self.id})
+            self.write_json(IDENTITY, {"id": self.id, **facts})
         fsops.write_text(self.path / CONFIG, config)
 
     def withdraw(self) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from inference import tensors
 from legos_train.disk import checkpoint
 from legos_train.errors import ConfigError
+from legos_train.players import bases
 
 Weights = dict[str, mx.array]
 
@@ -36,6 +37,8 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
         raise ConfigError(f"league.pool_from: {str(run)!r} is not a directory; give a run's, such as runs/x")
     config = tomllib.loads((run / "config.toml").read_text()) if (run / "config.toml").is_file() else None
     scale = None if config is None else float(config.get("lora", {}).get("scale", 8.0))
+    if config is not None:
+        bases.check_run(run, str(config.get("model", "tiny")))
     files: dict[str, dict[str, Path]] = {}  # by snapshot, its files by what their tensors' names begin with
     for directory in sorted(run.glob("checkpoints/step_*"), key=_step):
         if _step(directory) < 0 or checkpoint.damage(directory):

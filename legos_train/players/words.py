@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from legos_train.players.endpoint import EndpointPlayer
 from legos_train.players import strategies as strategies  # noqa: PLC0414  other rooms enter it here
 from legos_train.players.actors import TOKENS, default_tokens
+from legos_train.players.bases import check_adapter, check_run
 from legos_train.players.chat_api import checked_word, is_endpoint
 from legos_train.players.player import ModelPlayer
 from legos_train.players.replies import read_reply
@@ -154,10 +155,10 @@ class Cast:
             return {**sampling, "body": self.body} if self.body else sampling
         base, adapter = locate(spec)
         own = {"renderer": self.renderer, "adapter": None if adapter is None else fingerprint(adapter)}
-        if (Path(base) / "config.json").exists():  # bundled models and those on the hub keep their names
-            from inference import base_digest
+        from inference.loading import base_digest, bundled_digest
 
-            own["weights"] = base_digest(Path(base))[:12]
+        if base in BUNDLED or (Path(base) / "config.json").exists():  # models on the hub keep their names
+            own["weights"] = bundled_digest(base) or base_digest(Path(base))[:12]
         return {**sampling, **own}
 
     def _thinking_body(self) -> dict[str, Any]:
@@ -280,12 +281,15 @@ def locate(spec: str) -> tuple[str, Path | None]:
     """
     base, plus, adapter = spec.partition("+")
     if plus:
-        return base, _adapter(Path(adapter))
+        check_adapter(folder := _adapter(Path(adapter)), base)
+        return base, folder
     name, at, which = spec.partition("@")
     path = Path(name)
     if (path / "config.toml").exists() and not (path / "adapter_config.json").exists():
         model = str(run_settings(path).get("model", "tiny"))
-        return model, _of_run(path, which)
+        found = _of_run(path, which)
+        check_run(path, model)
+        return model, found
     if at and "/" in name and name[0] not in "./" and not path.parent.exists():
         return spec, None  # of the hub, at a revision
     if at:
@@ -295,6 +299,7 @@ def locate(spec: str) -> tuple[str, Path | None]:
         found = config.get("legos", {}).get("base_model") or config.get("model")
         if not found:
             raise PolicyError(f"the adapter {spec!r} does not say which model it is for; write MODEL+{spec}")
+        check_adapter(path)
         return found, path
     if "/" in spec and not path.exists() and (runs := sorted(path.parent.glob("*/config.toml"))):
         names = ", ".join(str(found.parent) for found in runs[:8])

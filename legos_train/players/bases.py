@@ -1,0 +1,67 @@
+"""Whether the base model that weights were trained on is the one that is here: bundled models change with Legos."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from legos_train.errors import PolicyError
+
+WEIGHTS = "base_weights"
+"""The key of an adapter's facts and of `run.json` with `inference.loading.bundled_digest`; absent for other models."""
+REMADE = ("small",)
+"""Bundled models that had other weights before runs and adapters recorded them."""
+
+
+def identity(model: str) -> dict[str, str]:
+    """What a run and its adapters record of their base."""
+    from inference.loading import bundled_digest
+
+    digest = bundled_digest(model)
+    return {} if digest is None else {WEIGHTS: digest}
+
+
+def check_base(model: str, kept: Any, what: str) -> None:
+    """Checks that weights trained on `model` fit it as it is now.
+
+    Args:
+        model: the base model's name.
+        kept: its recorded identity, or None.
+        what: the run or adapter, for the message.
+
+    Raises:
+        PolicyError: the base had other weights.
+    """
+    now = identity(model).get(WEIGHTS)
+    if now is None or kept == now or (kept is None and model not in REMADE):
+        return
+    raise PolicyError(
+        f"{what} was trained on another {model!r} than the one of this version of Legos (weights "
+        f"{kept or 'not recorded'}, here {now}): it would play nonsense. Train it again, use the version of Legos that "
+        "made it, or name that version's model: DIRECTORY+ADAPTER"
+    )
+
+
+def check_adapter(folder: Path, base: str | None = None) -> None:
+    """Checks an adapter directory's record of its base; `base`, if given, is the model it will be used with.
+
+    Raises:
+        PolicyError: see `check_base`.
+    """
+    facts = json.loads((folder / "adapter_config.json").read_text()).get("legos")
+    if isinstance(facts, dict) and (named := facts.get("base_model")) and base in (None, named):
+        check_base(str(named), facts.get(WEIGHTS), f"the adapter {str(folder)!r}")
+
+
+def check_run(run: Path, model: str) -> None:
+    """Checks a run directory's record of its base.
+
+    Raises:
+        PolicyError: see `check_base`.
+    """
+    try:
+        kept = json.loads((run / "run.json").read_text()).get(WEIGHTS)
+    except (OSError, ValueError, AttributeError):
+        return  # of a run without an identity; those who need one say so
+    check_base(model, kept, f"the run {str(run)!r}")
