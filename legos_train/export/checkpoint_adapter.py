@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 from legos_train.errors import ExportError
-from legos_train.players import bases
 
 _MATRIX = re.compile(r"layers\.(\d+)\.(.+)\.lora_[ab]$")
 
@@ -42,7 +41,7 @@ def unpack(spec: str, folder: Path) -> tuple[str, Path]:
         "dropout": 0.0,
         "keys": sorted({match[2] for match, _ in matrices}),
     }
-    facts = {"env": _title(spec), "step": step, "weights": f"checkpoint step_{step}", **bases.identity(base)}
+    facts = {"env": _title(spec), "step": step, "weights": f"checkpoint step_{step}", **words.bases.identity(base)}
     config = {
         "fine_tune_type": "lora",
         "num_layers": len({match[1] for match, _ in matrices}),  # counted from the last one, which is always trained

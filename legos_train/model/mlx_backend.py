@@ -25,7 +25,7 @@ from legos_train.model.other_run import rescaled, snapshots_for
 from legos_train.model.policy import LoRAPolicy
 from legos_train.model.ranks import World
 from legos_train.model.weight_average import WeightAverage
-from legos_train.players import bases, words
+from legos_train.players import words
 from legos_train.rollout import WeightReceiver
 
 
@@ -142,7 +142,7 @@ class MLXBackend:
     def read(self, path: Path) -> Snapshot:
         """See `TrainerBackend`."""
         if (path / "adapter_config.json").exists():
-            bases.check_adapter(folder := path, self.config.model)
+            words.bases.check_adapter(folder := path, self.config.model)
         else:
             folder = words.locate(str(path))[1] or path
         weights, scale, version = words.read_weights(folder)

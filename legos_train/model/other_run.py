@@ -13,7 +13,7 @@ import numpy as np
 from inference import tensors
 from legos_train.disk import checkpoint
 from legos_train.errors import ConfigError
-from legos_train.players import bases
+from legos_train.players import words
 
 Weights = dict[str, mx.array]
 
@@ -38,7 +38,7 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
     config = tomllib.loads((run / "config.toml").read_text()) if (run / "config.toml").is_file() else None
     scale = None if config is None else float(config.get("lora", {}).get("scale", 8.0))
     if config is not None:
-        bases.check_run(run, str(config.get("model", "tiny")))
+        words.bases.check_run(run, str(config.get("model", "tiny")))
     files: dict[str, dict[str, Path]] = {}  # by snapshot, its files by what their tensors' names begin with
     for directory in sorted(run.glob("checkpoints/step_*"), key=_step):
         if _step(directory) < 0 or checkpoint.damage(directory):

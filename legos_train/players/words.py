@@ -23,9 +23,9 @@ from legos_train.errors import PolicyError
 
 if TYPE_CHECKING:
     from legos_train.players.endpoint import EndpointPlayer
-from legos_train.players import strategies as strategies  # noqa: PLC0414  other rooms enter it here
+from legos_train.players import bases as bases  # noqa: PLC0414  other rooms enter these two here
+from legos_train.players import strategies as strategies  # noqa: PLC0414
 from legos_train.players.actors import TOKENS, default_tokens
-from legos_train.players.bases import check_adapter, check_run
 from legos_train.players.chat_api import checked_word, is_endpoint
 from legos_train.players.player import ModelPlayer
 from legos_train.players.replies import read_reply
@@ -281,14 +281,14 @@ def locate(spec: str) -> tuple[str, Path | None]:
     """
     base, plus, adapter = spec.partition("+")
     if plus:
-        check_adapter(folder := _adapter(Path(adapter)), base)
+        bases.check_adapter(folder := _adapter(Path(adapter)), base)
         return base, folder
     name, at, which = spec.partition("@")
     path = Path(name)
     if (path / "config.toml").exists() and not (path / "adapter_config.json").exists():
         model = str(run_settings(path).get("model", "tiny"))
         found = _of_run(path, which)
-        check_run(path, model)
+        bases.check_run(path, model)
         return model, found
     if at and "/" in name and name[0] not in "./" and not path.parent.exists():
         return spec, None  # of the hub, at a revision
@@ -299,7 +299,7 @@ def locate(spec: str) -> tuple[str, Path | None]:
         found = config.get("legos", {}).get("base_model") or config.get("model")
         if not found:
             raise PolicyError(f"the adapter {spec!r} does not say which model it is for; write MODEL+{spec}")
-        check_adapter(path)
+        bases.check_adapter(path)
         return found, path
     if "/" in spec and not path.exists() and (runs := sorted(path.parent.glob("*/config.toml"))):
         names = ", ".join(str(found.parent) for found in runs[:8])

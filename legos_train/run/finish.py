@@ -7,7 +7,7 @@ from typing import Any
 
 from legos_train.disk import MetricsFile, RunDirectory
 from legos_train.observe import Result, eval_numbers, verdict
-from legos_train.players import actors, bases
+from legos_train.players import actors, words
 from legos_train.run.parts import Parts
 from legos_train.run.periodic_eval import AVERAGE, evaluate, publish_average
 from legos_train.run.report_facts import facts_of
@@ -33,7 +33,7 @@ def finish(trainer: Trainer, run: RunDirectory, first: Mapping[str, float], seco
         "base_model": config.model,
         "step": step,
         "run": run.id,
-        **bases.identity(config.model),
+        **words.bases.identity(config.model),
     }
     for name, snapshot in weights.items():
         backend.write(snapshot, run.path / name, {**facts, "weights": name})

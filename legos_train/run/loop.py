@@ -28,7 +28,7 @@ from legos_train.errors import ConfigError, NothingToLearn, PolicyError, RunErro
 from legos_train.loss import LossSettings
 from legos_train.model import World, joined
 from legos_train.observe import Progress, Result, eval_numbers
-from legos_train.players import actors, bases
+from legos_train.players import actors, words
 from legos_train.run import state
 from legos_train.run.build import build
 from legos_train.run.finish import finish
@@ -112,7 +112,7 @@ def _begin(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Res
             )
         if run.started:
             _check_same(config, TrainConfig.load(path / "config.toml"))
-            bases.check_run(path, config.model)
+            words.bases.check_run(path, config.model)
         finished = _finished(run, config)
         if options.world is not None:
             options.world.share(json.dumps({"path": str(path), "finished": finished, "run": run.id}).encode())
@@ -162,7 +162,7 @@ def _run(
     parts = trainer.parts
     try:
         # The directory counts as a run only from here on, so that a start with a wrong setting can be retried.
-        run.begin(to_toml(config.model_copy(update={"run_dir": None})), bases.identity(config.model))
+        run.begin(to_toml(config.model_copy(update={"run_dir": None})), words.bases.identity(config.model))
         if run.finished:  # and more steps are asked for
             fsops.unlink(run.path / "result.json")
         stopping.check()
