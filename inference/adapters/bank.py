@@ -34,14 +34,13 @@ class AdapterVersion:
     rank: int = 0
     running: int = 0
     current: bool = True
-    after: AdapterVersion | None = None
+    after: tuple[AdapterVersion, ...] = ()
 
     @property
     def blocked(self) -> bool:
-        """Whether requests still run under the previous version, or under those that it waited for."""
-        while self.after is not None and self.after.running == 0:
-            self.after = self.after.after
-        return self.after is not None
+        """Whether requests still run under the versions that it waits for."""
+        self.after = tuple(version for version in self.after if version.running)
+        return bool(self.after)
 
 
 class AdapterBank:
@@ -101,6 +100,11 @@ class AdapterBank:
             known = ", ".join(repr(n) for n in sorted(self._current)) or "none"
             raise UnknownAdapter(f"no adapter {name!r} is published (published: {known}); publish it first or use None")
         return adapter
+
+    def earlier(self, adapter: AdapterVersion) -> list[AdapterVersion]:
+        """The versions of the same name that unfinished requests still use, in the order of their numbers."""
+        used = [one for one in self._used.values() if one.name == adapter.name and one is not adapter and one.running]
+        return sorted(used, key=lambda one: one.version)
 
     def release(self, adapter: AdapterVersion) -> None:
         """One request less uses the adapter."""

@@ -18,6 +18,8 @@ from inference.types import NUMBERS, Completion, FinishReason, Request, Sampling
 Json = dict[str, Any]
 MOST_PROMPTS = 128
 """Per call; `legos serve` accepts no more."""
+CALL_PROMPT_TOKENS = 100_000
+"""Tokens of the prompts of one call, but for a longer one alone; `legos serve` accepts bodies of 262,144 values."""
 CALL_TOKENS = 2048
 """Tokens that one call may generate: the answer arrives when its longest completion ends."""
 VLLM_NUMBERS = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "thinking_token_budget")
@@ -43,12 +45,28 @@ def group_key(params: SamplingParams) -> Hashable:
     if given or params.max_tokens is None:
         wrong = f"cannot be asked for {' or '.join(given)}" if given else "need max_tokens, got None"
         raise RequestRefused(400, f"calls of several prompts {wrong}; they take {', '.join(_SENT)} and seed")
-    return (*_values(params), params.seed is None)
+    key = (*_values(params), params.seed is None)
+    try:
+        hash(key)
+    except TypeError:
+        got = f"got {params.stop!r:.200} and {params.stop_ids!r:.200}"
+        raise RequestRefused(400, f"stop must be a tuple of texts and stop_ids a frozenset of ids, {got}") from None
+    return key
 
 
-def most_prompts(params: SamplingParams) -> int:
-    """How many prompts fit in one call."""
-    return min(MOST_PROMPTS, max(1, CALL_TOKENS // (params.max_tokens or CALL_TOKENS)))
+def calls(requests: Sequence[Request], most: int = MOST_PROMPTS) -> list[int]:
+    """How to divide requests of one `group_key`, in order, into calls: the number of prompts in each."""
+    params = requests[0].sampling
+    most = min(most, MOST_PROMPTS, max(1, CALL_TOKENS // (params.max_tokens or CALL_TOKENS)))
+    sizes, tokens = [0], 0
+    for request in requests:
+        length = len(request.prompt)
+        if sizes[-1] == most or (sizes[-1] and tokens + length > CALL_PROMPT_TOKENS):
+            sizes.append(0)
+            tokens = 0
+        sizes[-1] += 1
+        tokens += length
+    return sizes
 
 
 def body(model: str, requests: Sequence[Request], *, vllm: bool) -> Json:
@@ -72,7 +90,7 @@ def body(model: str, requests: Sequence[Request], *, vllm: bool) -> Json:
         numbers = {name: numbers[name] for name in VLLM_NUMBERS} | VLLM_EXTRA
     out: Json = {
         "model": model,
-        "prompt": [list(request.prompt) for request in requests],
+        "prompt": [_plain(request.prompt) for request in requests],
         "logprobs": 0,
         "return_token_ids": True,
         **numbers,
@@ -84,6 +102,10 @@ def body(model: str, requests: Sequence[Request], *, vllm: bool) -> Json:
     if not vllm and params.seed is not None:
         out["seeds"] = [request.sampling.seed for request in requests]
     return out
+
+
+def _plain(prompt: Any) -> list[int]:
+    return prompt.tolist() if hasattr(prompt, "tolist") else list(prompt)
 
 
 def read(answer: Any, model: str, requests: Sequence[Request], version: int, digest: str | None) -> list[Completion]:
@@ -153,7 +175,7 @@ def _tokens(choice: Json, request: Request) -> tuple[list[int], list[float], Fin
     if len(tokens) > most or (reason == "stop" and not stopped):
         raise BadAnswer(f"{len(tokens)} tokens (at most {most} were wanted), ended by {reason!r} at {tokens[-1]}")
     prompt = choice.get("prompt_token_ids")
-    if prompt is not None and prompt != list(request.prompt):
+    if prompt is not None and prompt != _plain(request.prompt):
         raise BadAnswer(f"the answer is to another prompt: {prompt!r:.60} instead of {request.prompt!r:.60}")
     return tokens, logprobs, _REASONS[reason]
 

@@ -67,6 +67,12 @@ class Endpoint:
         """The last task that sent an adapter there; even if cancelled, the adapter may still arrive."""
 
     @property
+    def most(self) -> int:
+        """How many completions one call may ask for."""
+        queue = self.info and self.info.max_queue
+        return min(completions.MOST_PROMPTS, queue or completions.MOST_PROMPTS)
+
+    @property
     def room(self) -> int:
         """How many more completions may be requested now."""
         return self.window - self.outstanding if self.usable else 0

@@ -8,6 +8,7 @@ for long.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 import zlib
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ from inference.client.shelf import Shelf
 from inference.types import Completion, InferenceError, Request
 
 logger = logging.getLogger(__name__)
+REFUSED = (400, 413, 422)
+"""Statuses that say something about what is in a call."""
 FAULTS = 3
 """After this many server errors (500), on any server, the fault is taken to be the request's."""
 
@@ -39,6 +43,7 @@ class Pending:
     Attributes:
         since: time of its first failure.
         faults: how often a server failed on it; after the first failure it travels alone.
+        alone: whether it travels alone because a call that it was part of was refused.
         last: the server that failed last; tried again only if there is no other.
     """
 
@@ -47,6 +52,7 @@ class Pending:
     publication: Publication | None
     since: float | None = None
     faults: int = 0
+    alone: bool = False
     last: Endpoint | None = None
     cancelled: bool = False
 
@@ -272,19 +278,26 @@ class Fleet:
             except RequestRefused as error:
                 self._finish(ticket, error)
                 continue
-            alone = ticket.number if ticket.faults else -1
+            alone = ticket.number if ticket.faults or ticket.alone else -1
             group = (endpoint, self._lane(ticket), ticket.publication and ticket.publication.name, kind, alone)
             groups.setdefault(group, []).append(ticket)
             endpoint.outstanding += 1
         rest.extend(self._waiting)
         self._waiting = rest
         for (server, session, *_), tickets in groups.items():
-            most = completions.most_prompts(tickets[0].request.sampling)
-            for start in range(0, len(tickets), most):
-                part = tickets[start : start + most]
+            sizes = completions.calls([ticket.request for ticket in tickets], server.most)  # type: ignore[attr-defined]
+            left = iter(tickets)
+            for size in sizes:
+                part = list(itertools.islice(left, size))
                 task = asyncio.ensure_future(self._call(server, part, session))  # type: ignore[arg-type]
                 self._calls[task] = part
-                task.add_done_callback(lambda done: self._calls.pop(done, None))
+                task.add_done_callback(partial(self._called, server, len(part)))  # type: ignore[arg-type]
+
+    def _called(self, endpoint: Endpoint, count: int, task: asyncio.Task[None]) -> None:
+        """After a call, also one that was cancelled before it began."""
+        self._calls.pop(task, None)
+        endpoint.outstanding -= count
+        self._drain()
 
     def _lane(self, ticket: Pending) -> str | None:
         """The session id sent for a conversation."""
@@ -300,6 +313,8 @@ class Fleet:
         except InferenceError as error:
             self._failed(endpoint, tickets, error)
         except Exception as error:  # nobody awaits this task: the requests must learn of it
+            if self._apart(tickets):
+                return
             logger.exception("a call to %s failed", endpoint.url)
             for ticket in tickets:
                 self._finish(ticket, InferenceError(f"{endpoint.url}: {type(error).__name__}: {error}"))
@@ -307,9 +322,16 @@ class Fleet:
             endpoint.took(time.monotonic() - began, max(len(answer.tokens) for answer in answers))
             for ticket, answer in zip(tickets, answers, strict=True):
                 self._finish(ticket, answer)
-        finally:
-            endpoint.outstanding -= len(tickets)
-            self._drain()
+
+    def _apart(self, tickets: Sequence[Pending]) -> bool:
+        """Lets the requests of a refused call travel alone, since one of them may be to blame; False if it was one."""
+        if len(tickets) < 2:
+            return False
+        for ticket in tickets:
+            ticket.alone = True
+            if not ticket.cancelled:
+                self._waiting.appendleft(ticket)
+        return True
 
     def _failed(self, endpoint: Endpoint, tickets: Sequence[Pending], error: InferenceError) -> None:
         """Handles an error: its consequences for the server and for its requests."""
@@ -330,6 +352,8 @@ class Fleet:
                 ticket.faults += 1
             final = max(ticket.faults for ticket in tickets) >= FAULTS
             self._leave_out(endpoint, error)
+        elif isinstance(error, RequestRefused) and status in REFUSED and self._apart(tickets):
+            return
         else:
             final = True
         now = time.monotonic()

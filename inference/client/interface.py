@@ -52,7 +52,8 @@ class ChatReply:
 class ServerInfo:
     """What an engine serves. The digests are hexadecimal SHA-256; see `loading.base_digest` and `identity`.
 
-    max_adapters: most names at a time, for a pool the minimum over its servers; None: no known limit.
+    max_adapters: most names at a time, for a pool the minimum over its servers; None: no known limit. max_queue: most
+    completions at a time, waiting ones included.
     """
 
     protocol: int
@@ -64,6 +65,7 @@ class ServerInfo:
     context: int
     adapters: dict[str, AdapterInfo] = field(default_factory=dict)
     max_adapters: int | None = None
+    max_queue: int | None = None
 
 
 class Client(Protocol):

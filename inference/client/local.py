@@ -86,7 +86,7 @@ class LocalClient(Client):
         done = await self.complete(request)
         text = TextStream(talk.renderer.tokenizer, params.stop, talk.renderer.stop_ids)
         text.push(done.tokens, last=True)
-        if done.finish_reason in ("stop", "length"):
+        if done.finish_reason in ("stop", "length") and not text.stopped:  # else tokens go on behind the text
             talk.remember(plain, prompt, done.tokens, text.text)
         return ChatReply(
             text=text.text,

@@ -149,8 +149,9 @@ def read_info(answer: Any) -> ServerInfo:
     names = ("model", "base_digest", "tokenizer_digest", "template_digest")
     texts = {name: _field(answer, name, str) for name in names}
     numbers = {name: _field(answer, name, int) for name in ("protocol", "vocab_size", "context")}
-    most = _field(answer, "max_adapters", int) if answer.get("max_adapters") is not None else None
-    return ServerInfo(**texts, **numbers, adapters=adapters, max_adapters=most)
+    limits = ("max_adapters", "max_queue")
+    most = {name: _field(answer, name, int) for name in limits if answer.get(name) is not None}
+    return ServerInfo(**texts, **numbers, adapters=adapters, **most)
 
 
 def error_text(answer: Any) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -45,6 +46,9 @@ from inference.types import (
     Request,
     UnknownRequest,
 )
+
+SIDE_BY_SIDE = 4
+"""Requests without a limit of their own that fit into the memory together."""
 
 
 class Engine(ExactEvaluation):
@@ -156,7 +160,10 @@ class Engine(ExactEvaluation):
         self._check_open()
         adapter = self._bank.find(request.adapter)
         prompt = self._prompt(request.prompt, adapter)
-        params = self._checks.sampling(request.sampling, len(prompt), prompt)
+        sampling = request.sampling
+        if getattr(sampling, "max_tokens", 0) is None:
+            sampling = replace(sampling, max_tokens=self._room(len(prompt)))
+        params = self._checks.sampling(sampling, len(prompt), prompt)
         self._check_room(params.max_tokens, len(prompt))
         seed = secrets.randbits(63) if request.sampling.seed is None else int(request.sampling.seed)
         request_id, self._next_id = self._next_id, self._next_id + 1
@@ -260,7 +267,8 @@ class Engine(ExactEvaluation):
                 result of `prepare`, which includes the scale.
             scale: factor on the product of A and B.
             version: reported as `policy_version` by completions under these weights; None: one more than the last.
-            mode: what happens to the name's unfinished requests. `pin`: they finish under the version they began with.
+            mode: what happens to the name's unfinished requests, under whichever version. `pin`: they finish under the
+                version they began with.
                 `keep`: they continue under the new one, with their existing keys and values; `token_versions` has the
                 version of each token. `wait`: like pin, and new requests wait until they are done. `abort`: they end
                 now.
@@ -278,14 +286,16 @@ class Engine(ExactEvaluation):
         new, old = self._publisher.publish(name, weights, scale, version, monotone=monotone)
         if old is None:
             return new.digest
-        affected = self._delivery.under(old)
+        earlier = self._bank.earlier(new)
         if mode == "wait":
-            new.after = old
-        elif mode == "abort":
-            self._stepper.aborts.update(affected)
-        elif mode == "keep":
-            self._scheduler.transfer(old, new, old.version)
-            self._delivery.hand_over(affected, new)
+            new.after = tuple(earlier)
+        for old in earlier:
+            affected = self._delivery.under(old)
+            if mode == "abort":
+                self._stepper.aborts.update(affected)
+            elif mode == "keep":
+                self._scheduler.transfer(old, new, old.version)
+                self._delivery.hand_over(affected, new)
         return new.digest
 
     def unpublish(self, name: str, *, for_good: bool = True) -> None:
@@ -338,6 +348,16 @@ class Engine(ExactEvaluation):
         self.close()
 
     # Checks
+
+    def _room(self, prompt_tokens: int) -> int:
+        """Most new tokens of a request that names no limit: as the context has room for, but its keys and values take a
+        quarter of the memory at most, so that others can run beside it; all of it where the prompt alone takes more.
+        """
+        room = self.context - prompt_tokens
+        for rows in (SIDE_BY_SIDE, 1):
+            if (least := self._stepper.longest(rows, self.context) - prompt_tokens) > 0:
+                return min(room, least)
+        return room
 
     def _check_room(self, new_tokens: int, prompt_tokens: int) -> None:
         if self._stepper.row_limit(prompt_tokens + new_tokens) < 1:

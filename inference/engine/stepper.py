@@ -224,6 +224,14 @@ class Stepper:
         """How many rows may hold `reach` entries each."""
         return self.max_kv_bytes // (capacity_for(reach) * self._runner.bytes_per_entry + self._runner.bytes_per_row)
 
+    def longest(self, rows: int, most: int) -> int:
+        """The most entries, up to `most`, that each of `rows` rows may hold; 0: none."""
+        low, high = 0, most
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.row_limit(middle) >= rows else (low, middle - 1)
+        return low
+
     def _deliver(self, finished: Iterable[Finished], error: str | None = None) -> list[Completion]:
         return self._delivery.deliver(finished, self.kv, error)
 

@@ -160,12 +160,15 @@ class Adapters:
         running = {
             name for name, info in (await self.engine.call(lambda engine: engine.adapters())).items() if info.running
         }
-        idle = [
+        free = [
             name
             for name in self.versions
-            if name not in self.fixed | running | self._held.keys()
-            and (name in self._fetched or self._used[name] <= before)
+            if name not in self.fixed and (name in self._fetched or self._used[name] <= before)
         ]
+        idle = [name for name in free if name not in running | self._held.keys()]
+        if free and not idle:
+            busy = f"all {self.most} adapters (--max-adapters) have requests running; try again later"
+            raise ServerError(429, busy, "rate_limit_error", retry_after=1)
         if not idle:
             raise ServerError(
                 400,

@@ -14,6 +14,7 @@ from inference.server.server import Server
 def add(app: FastAPI, server: Server) -> None:
     """Add the routes to the application."""
     worker, patience = server.engine.worker, server.settings.patience
+    resumed = 0  # times
 
     @app.get("/health")
     async def health() -> Response:
@@ -38,12 +39,20 @@ def add(app: FastAPI, server: Server) -> None:
         A server that shuts down while a pause waits is no longer paused: it has to finish the requests it accepted.
         """
         server.open()
+        before = resumed
         if mode == "wait":
             server.gate.clear()
         try:
-            while mode == "wait" and not worker.paused and await server.engine.call(lambda engine: engine.busy):
+            while (
+                mode == "wait"
+                and resumed == before
+                and not worker.paused
+                and await server.engine.call(lambda engine: engine.busy)
+            ):
                 await asyncio.sleep(0.01)
             server.open()
+            if resumed != before:
+                return {"paused": False, "mode": mode}
             await server.engine.call(lambda engine: worker.pause(engine, abort=mode == "abort"))
         finally:
             server.gate.set()
@@ -51,7 +60,10 @@ def add(app: FastAPI, server: Server) -> None:
 
     @app.post("/resume")
     async def resume() -> dict[str, Any]:
+        """Ends a pause, also one that still waits for running requests."""
+        nonlocal resumed
         server.open()
+        resumed += 1
         await server.engine.call(lambda engine: worker.resume())
         return {"paused": False}
 

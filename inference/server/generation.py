@@ -220,7 +220,8 @@ class CompletionHandler:
         choice.tops = event.top_logprobs or []
         piece = choice.read(fresh, last=True)
         self.count(event)
-        if choice.messages is not None and event.finish_reason in ("stop", "length"):
+        whole = event.finish_reason in ("stop", "length") and not choice.text.stopped  # no tokens behind its text
+        if choice.messages is not None and whole:
             choice.talk.remember(choice.messages, choice.request.prompt, event.tokens, choice.said, choice.calls)
         return piece
 

@@ -84,6 +84,7 @@ class Server:
             "context": engine.context,
             "max_lora_rank": settings.max_lora_rank,
             "max_adapters": settings.max_adapters,
+            "max_queue": settings.max_queue,
         }
         return engine
 

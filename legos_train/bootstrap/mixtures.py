@@ -121,6 +121,11 @@ def long_talks(seed: int | str) -> Iterator[Dialogue]:
     return stream(seed, text_shares.LONG_TALKS, chat=0.4)
 
 
+def longest(seed: int | str) -> Iterator[Dialogue]:
+    """Like `stream`, mostly Liar's dice, whose chats are the longest, up to 3,200 tokens."""
+    return stream(seed, text_shares.LONGEST, chat=0.6)
+
+
 def stream(
     seed: int | str, of: Mapping[str, float] = text_shares.FIRST, chat: float = CHAT_SHARE
 ) -> Iterator[Dialogue]:

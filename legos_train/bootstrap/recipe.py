@@ -45,12 +45,14 @@ class TextStage(NamedTuple):
         steps: optimiser steps.
         peak: the highest learning rate.
         limit: maximum tokens of a row.
+        batch_size: rows per step; None: the recipe's.
     """
 
     stream: Callable[[int | str], Iterator[texts.Dialogue]]
     steps: int
     peak: float = PEAK
     limit: int = LIMIT
+    batch_size: int | None = None
 
 
 class Recipe(NamedTuple):
@@ -92,10 +94,11 @@ RECIPES = {
             TextStage(mixtures.with_sums, 1080),
             TextStage(mixtures.last, 260),
             TextStage(mixtures.long_talks, 1000, peak=1e-3, limit=1024),
+            TextStage(mixtures.longest, 80, peak=4e-4, limit=3072, batch_size=16),
         ),
         batch_size=48,
         readers=max(texts.RECALLED.values()) + 1,
-        buckets=4,
+        buckets=6,
         part=200,
     ),
 }
@@ -161,7 +164,8 @@ def bootstrap(
     while training.step < training.steps:
         stage, at, length = training.place
         rows = _rows(made, stage, encoder, seed if training.step == 0 else f"{seed}.{training.step}")
-        training.train(rows, made.batch_size, training.step + min(made.part, length - at), report)
+        batch_size = made.stages[stage].batch_size or made.batch_size
+        training.train(rows, batch_size, training.step + min(made.part, length - at), report)
         training.save(folder / UNFINISHED)
     line.close()
     end, pad = encoder.end, trained.token_to_id(tokenizer.END_OF_TEXT)

@@ -73,3 +73,6 @@ LONG_TALKS = {
     "TicTacToe-v0": 4.0,
 }
 """Shares of the stage with long conversations: mostly environments whose legal answers depend on all of them."""
+
+LONGEST = {**LONG_TALKS, "LiarsDice-v0": 90.0, "ConnectFour-v0": 10.0, "PigDice-v0": 4.0}
+"""Shares of the last stage: half of the rows are Liar's dice."""

@@ -181,7 +181,7 @@ def test_a_chat_without_a_seed_differs_each_time(both: Any) -> None:
 
 def test_info_is_the_same_and_a_model_that_differs_is_refused(both: Any, random_model_dir: Path) -> None:
     local, http = both(lambda client: client.info())
-    assert replace(local, adapters={}, max_adapters=4) == replace(http, adapters={})
+    assert replace(local, adapters={}, max_adapters=4, max_queue=512) == replace(http, adapters={})
     assert local.base_digest == base_digest(random_model_dir) and local.context == 512
     right = (local.base_digest, local.tokenizer_digest, local.template_digest, local.vocab_size)
     check_compatible(http, *right)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference import Completion, ContextOverflow, Engine, InferenceError, Request, SamplingParams, UnknownRequest
+from inference.engine.engine import SIDE_BY_SIDE
 from inference.engine.sampling import draw, uniforms
 
 RNG = np.random.default_rng(0)
@@ -392,6 +393,21 @@ def test_drop_caches_needs_an_idle_engine_and_close_ends_it(random_model: tuple[
     engine.close()
     with pytest.raises(InferenceError, match="closed"):
         engine.step()
+
+
+def test_a_request_without_a_limit_gets_as_much_as_leaves_room_for_others(engines: Callable[..., Engine]) -> None:
+    """It was refused where the context is larger than the memory, as with the defaults and Qwen3-0.6B."""
+    large, small = engines(), engines(max_kv_bytes=300_000)
+    unlimited = query(PROMPTS[0], max_tokens=None, stop_ids=frozenset())
+    (whole,) = large.generate([unlimited])
+    assert len(whole.tokens) + len(PROMPTS[0]) == large.context
+    (part,) = small.generate([unlimited])
+    assert 0 < len(part.tokens) < len(whole.tokens) and part.finish_reason == "length"
+    reach = len(part.tokens) + len(PROMPTS[0])
+    assert small._stepper.row_limit(reach) >= SIDE_BY_SIDE > small._stepper.row_limit(reach + 1)
+    long = query(list(PROMPTS[0]) * 200, max_tokens=None, stop_ids=frozenset())
+    long = query(long.prompt[: small._stepper.longest(SIDE_BY_SIDE, small.context) + 1], max_tokens=None)
+    assert small.generate([long])[0].tokens, "the prompt alone takes more than a quarter"
 
 
 def test_keys_and_values_stay_within_their_budget(engines: Callable[..., Engine]) -> None:

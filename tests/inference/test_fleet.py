@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 from inference import Completion, Fleet, Incompatible, InferenceError, Request, RequestRefused, ServerUnavailable
+from inference.client import completions
 from inference.client.endpoint import Endpoint
 from inference.client.retry import Retry
 from tests.inference.asking import query
@@ -145,6 +147,74 @@ def test_what_stays_wrong_ends_the_request_with_its_reason(fault: Fault, error: 
         using([server], work, patience=0.3)
 
 
+def test_one_bad_request_is_refused_and_its_neighbours_are_answered() -> None:
+    """The server refuses the whole call; which of its requests is to blame shows when each travels alone."""
+
+    def picky(stub: Stub, body: dict[str, Any]) -> Any:
+        return (400, {"error": {"message": "too long"}}) if any(6 in prompt[2:] for prompt in body["prompt"]) else None
+
+    async def work(asked: Asked) -> None:
+        server.always = picky
+        answers = await asked.answers(GAMES)
+        with pytest.raises(RequestRefused, match="too long"):
+            raise answers.pop(6)
+        right({**answers, 6: (await asked.answers(GAMES[:1]))[0]}, games=[*GAMES[:6], GAMES[0], *GAMES[7:]])
+        assert max(len(body["prompt"]) for body in server.asked) == 40
+
+    with stubs(1) as [server]:
+        using([server], work)
+
+
+def test_parameters_that_cannot_be_sent_are_refused_alone() -> None:
+    async def work(asked: Asked) -> None:
+        wrong = query((5, 6), max_tokens=4, stop=["x"])  # type: ignore[arg-type]
+        answers = await asked.answers([GAMES[0], wrong, GAMES[1]])
+        with pytest.raises(RequestRefused, match="stop must be a tuple of texts"):
+            raise answers.pop(1)
+        right({0: answers[0], 1: answers[2]}, games=GAMES[:2])
+
+    with stubs(1) as [server]:
+        using([server], work)
+
+
+def test_a_call_is_no_longer_than_a_server_reads() -> None:
+    """Long prompts with short answers: by answers alone, 128 of them would share a call."""
+    long = [query((*range(2000), n), max_tokens=4, seed=n) for n in range(120)]
+
+    async def work(asked: Asked) -> None:
+        answers = await asked.answers([*long, query(range(150_000), max_tokens=4)])
+        assert all(isinstance(answer, Completion) for answer in answers.values())
+        sizes = [sum(map(len, body["prompt"])) for body in server.asked]
+        assert max(sizes) == 150_000 and sorted(sizes)[-2] <= completions.CALL_PROMPT_TOKENS and len(sizes) < 6
+
+    with stubs(1) as [server]:
+        using([server], work, timeout=20.0)
+
+
+def test_prompts_may_be_arrays() -> None:
+    async def work(asked: Asked) -> None:
+        answers = await asked.answers([Request(np.array(game.prompt), game.sampling) for game in GAMES])
+        right(answers)
+
+    with stubs(1) as [server]:
+        using([server], work)
+
+
+def test_requests_that_are_cancelled_at_once_leave_their_room() -> None:
+    """A call that is cancelled before it began gives back its room; after 256 of them nothing was asked any more."""
+
+    async def work(asked: Asked) -> None:
+        for number in range(300):
+            asked.fleet.submit([(1000 + number, GAMES[0], None)])
+            asked.fleet.cancel(1000 + number)
+        await asyncio.sleep(0.05)
+        assert asked.fleet.endpoints[0].outstanding == 0
+        right(await asked.answers(GAMES))
+
+    with stubs(1) as [server]:
+        using([server], work)
+
+
 def test_a_server_that_is_lost_and_one_that_comes_back() -> None:
     async def work(asked: Asked) -> None:
         right(await asked.answers(GAMES))
@@ -196,7 +266,9 @@ def test_a_slow_server_is_asked_for_less_until_it_is_quick_again(monkeypatch: py
         using([one, two], work, timeout=20.0, patience=20.0)
 
 
-def test_a_conversation_stays_at_its_server_and_carries_its_id_to_a_router() -> None:
+def test_a_conversation_stays_at_its_server_and_carries_its_id_to_a_router(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Endpoint, "took", lambda *told: None)  # both as fast, whatever else this machine does
+
     def turns(length: int) -> list[Request]:
         from dataclasses import replace
 

@@ -250,6 +250,27 @@ def test_wait_waits_for_those_that_the_version_before_waited_for(engine: Engine,
     assert order == [(number, 1), (later, 4)]
 
 
+@pytest.mark.parametrize("mode", ["wait", "abort", "keep"])
+def test_modes_are_about_every_version_that_still_runs(engine: Engine, make_adapter: MakeAdapter, mode: Any) -> None:
+    """Requests that an earlier publication had pinned are unfinished requests of the name too."""
+    request, first = started(engine, make_adapter)
+    engine.publish("a", make_adapter(2), scale=1.0, version=2, mode="pin")
+    second = engine.submit(change(request, max_tokens=2))
+    engine.publish("a", make_adapter(3), scale=1.0, version=3, mode=mode)
+    third = engine.submit(change(request, max_tokens=1))
+    order, reasons = [], {}
+    while engine.busy:
+        for one in engine.step():
+            order.append(one.request_id)
+            reasons[one.request_id] = (one.finish_reason, one.policy_version)
+    if mode == "wait":
+        assert order == [second, first, third] and reasons[third] == ("length", 3)
+    elif mode == "abort":
+        assert reasons == {first: ("aborted", 1), second: ("aborted", 2), third: ("length", 3)}
+    else:
+        assert reasons == {first: ("length", 3), second: ("length", 3), third: ("length", 3)}
+
+
 def test_abort_ends_the_old_ones(engine: Engine, make_adapter: MakeAdapter) -> None:
     request, number = started(engine, make_adapter)
     engine.publish("a", make_adapter(2), scale=1.0, version=2, mode="abort")

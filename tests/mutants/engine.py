@@ -245,21 +245,21 @@ MUTANTS = [
         OPTIONS,
         (
             "keep-keeps-the-old",
-            "            self._scheduler.transfer(old, new, old.version)\n",
+            "                self._scheduler.transfer(old, new, old.version)\n",
             "",
             "in_flight = keep pins",
             "tests/inference/test_request_options.py::test_keep_moves_running_requests_and_tags_their_tokens",
         ),
         (
             "abort-does-not",
-            "            self._stepper.aborts.update(affected)\n        elif",
-            "            pass\n        elif",
+            "                self._stepper.aborts.update(affected)\n            elif",
+            "                pass\n            elif",
             "mode abort lets old requests go on",
             "tests/inference/test_request_options.py::test_abort_ends_the_old_ones",
         ),
         (
             "wait-does-not",
-            "            new.after = old\n",
+            "            new.after = tuple(earlier)\n",
             "            pass\n",
             "the new version does not wait",
             "tests/inference/test_request_options.py::test_wait_lets_the_old_ones_finish_first",
@@ -295,9 +295,9 @@ MUTANTS = [
         OPTIONS,
         (
             "waits-for-one-version-only",
-            "self.after = self.after.after",
-            "self.after = None",
-            "with mode wait twice, a request of the last version runs beside those that the first had to wait for",
+            "return sorted(used, key=lambda one: one.version)",
+            "return sorted(used, key=lambda one: one.version)[-1:]",
+            "requests pinned to the version before the last run beside those that had to wait for them",
         ),
     ),
     *mutants(

@@ -146,6 +146,21 @@ def test_a_stop_text_split_over_sampled_tokens_is_found(client: openai.OpenAI, m
     assert found > 2
 
 
+def test_what_was_sampled_behind_a_stop_text_is_not_in_the_next_prompt(client: openai.OpenAI, model: str) -> None:
+    """A reply is remembered as its tokens; those of a stopped one went on behind the text that the client saw."""
+    talk = [{"role": "user", "content": "another talk"}]
+    free = chat(client, model, messages=talk).choices[0].message.content
+    stop = next(char for char in free[2:] if char not in free[:2] and char.isalnum())
+    stopped = chat(client, model, messages=talk, stop=stop)
+    [first] = stopped.choices
+    assert first.finish_reason == "stop" and 0 < len(first.message.content) < len(free)
+    more = [*talk, {"role": "assistant", "content": first.message.content}, {"role": "user", "content": "and now?"}]
+    after = chat(client, model, messages=more).choices[0].prompt_token_ids
+    elsewhere = [{"role": "system", "content": ""}, *more]  # these beginnings were never answered
+    fresh = chat(client, model, messages=elsewhere).choices[0].prompt_token_ids
+    assert after == fresh[len(fresh) - len(after) :]
+
+
 def test_characters_are_never_cut_in_two(client: openai.OpenAI, model: str) -> None:
     said = "ja 🙂👍🏽 né → 你好"
     options: Any = {"max_tokens": 120, "extra_body": {"guided_choice": [said]}}

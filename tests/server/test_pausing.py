@@ -60,6 +60,21 @@ def test_requests_that_keep_coming_do_not_put_off_a_pause(serve: Callable[..., L
     assert [len(ids(one.result(20))) for one in later] == [30] * 3
 
 
+def test_resume_ends_a_pause_that_still_waits(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
+    """It answered "not paused", and the server froze when the running requests were done."""
+    live = serve()
+    running = started(live, pool)
+    with Hold(live):
+        pausing = pool.submit(live.ask, "POST", "/pause?mode=wait")
+        live.until(lambda: not live.core.gate.is_set())
+        resuming = pool.submit(live.ask, "POST", "/resume")
+        time.sleep(0.2)
+    assert resuming.result(10).json() == {"paused": False}
+    assert pausing.result(10).json() == {"paused": False, "mode": "wait"}
+    assert len(ids(running.result(10))) == 150 and live.core.gate.is_set()
+    assert live.ask("GET", "/is_paused").json() == {"is_paused": False} and ask(live, 3).status == 200
+
+
 def test_a_pause_admits_no_more_than_the_queue_holds(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
     live = serve(max_queue=4)
     running = started(live, pool)

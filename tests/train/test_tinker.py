@@ -286,6 +286,14 @@ def test_weights_that_only_the_service_has_are_not_deleted_there(patch: pytest.M
     trainer.parts.close()
 
 
+def test_weights_that_are_still_played_are_not_deleted_there(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Playing ahead without a mirror: nothing here has the weights but the requests that sample from them."""
+    server = install(patch, Server())
+    settings = {"steps": 3, "batch_size": 4, "tinker": {"url": URL, "base": BASE, "mirror": False}}
+    train(config(run_dir=tmp_path / "run", asynchronous={"enabled": True}, **settings), quiet=True)
+    assert server.deleted and server.sampled_after_deletion == []
+
+
 @pytest.mark.slow
 def test_playing_ahead_versions_are_exact(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Episodes are played while a step is learned from, and every token is of the version that it is said to be."""

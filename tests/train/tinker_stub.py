@@ -44,6 +44,7 @@ class Server:
         self.saved: dict[str, dict[str, Any]] = {}
         self.states: dict[str, Any] = {}
         self.deleted: list[str] = []
+        self.sampled_after_deletion: list[str] = []
         self.calls: list[int] = []
         self.failing: Exception | None = None
 
@@ -142,6 +143,8 @@ class Sampler:
 
     def _sample(self, prompt: list[int], num_samples: int, sampling_params: Any) -> Any:
         self.server.calls.append(num_samples)
+        if self.path in self.server.deleted:
+            self.server.sampled_after_deletion.append(self.path)
         q, engine = sampling_params, self.server.engine
         adapter = self._adapter()
         numbers = [

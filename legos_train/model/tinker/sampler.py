@@ -21,20 +21,22 @@ SEEDS = 1 << 31
 
 
 class ServedWeights(NamedTuple):
-    """A name that can be sampled from."""
+    """A name that can be sampled from. held: the weights, which the service may delete once nothing here has them."""
 
     sampler: Any
     version: int
     path: str
+    held: RemoteWeights
 
 
 class Call(NamedTuple):
-    """Equal requests: their numbers, the request, the sampler and its version."""
+    """Equal requests: their numbers, the request, the sampler, its version, and its weights (None: the base)."""
 
     numbers: list[int]
     request: Request
     sampler: Any
     version: int
+    held: RemoteWeights | None
 
 
 class TinkerEngine:
@@ -100,7 +102,8 @@ class TinkerEngine:
             q = request.sampling
             key = (tuple(request.prompt), request.adapter, q.max_tokens, q.temperature, q.top_p, q.stop_ids)
             version = 0 if request.adapter is None else self._served[request.adapter].version
-            new = Call([], request, self._sampler(request.adapter), version)
+            held = None if request.adapter is None else self._served[request.adapter].held
+            new = Call([], request, self._sampler(request.adapter), version, held)
             call = calls.setdefault(key, new)
             if len(call.numbers) == self.in_flight:
                 self._waiting.append(calls.pop(key))
@@ -162,7 +165,7 @@ class TinkerEngine:
         assert isinstance(weights, RemoteWeights)
         path = weights.playable(live=name == actors.POLICY)
         sampler = self.service.wait("sample", lambda: self.service.client.create_sampling_client(model_path=path))
-        self._served[name] = ServedWeights(sampler, version, path)
+        self._served[name] = ServedWeights(sampler, version, path, weights)
         return path
 
     def path_of(self, name: str) -> str | None:
