@@ -133,7 +133,8 @@ class Arena:
         drawn = rng.choice(len(names), size=groups, p=weights / weights.sum()) if len(names) > 1 else [0] * groups
         out: list[EpisodeRequest] = []
         for number, (seed, index) in enumerate(zip(seeds, drawn, strict=True)):
-            request = EpisodeRequest(names[index], seed=seed, group=f"{self.step}/{number}")
+            own = dict(self.envs[names[index]].options) or None  # which a sampler leaves as they are
+            request = EpisodeRequest(names[index], seed=seed, group=f"{self.step}/{number}", options=own)
             for place, sampler in enumerate(self.samplers):
                 task_rng = keyed_generator(self.seed, f"task {number} of step {self.step} for sampler {place}")
                 request = sampler.prepare(request, task_rng, self.step)

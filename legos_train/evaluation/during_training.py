@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -112,7 +113,7 @@ class Measurer:
             return numbers_of(row, task.score, samples=task.samples, value="score" if by_score else "mean")
         own = self._own(task, adapter)
         mine = [agent for agent in own if task.slot.seats[agent][1]] or list(own)  # its judges have no return
-        row = self._played(task, adapter, [mine], own[mine[0]], max(1, task.games // len(mine)))
+        row = self._played(task, adapter, [mine], own[mine[0]], math.ceil(task.games / len(mine)))
         return numbers_of(row, task.score, samples=task.samples, by_role=True)
 
     def against(self, adapter: str | None, opponents: Mapping[str, str | None], share: float = 1.0) -> dict[str, float]:

@@ -144,14 +144,14 @@ class League:
         same members. So a batch plays every side, and every member from every side, equally often.
 
         Args:
-            step: optimiser steps taken so far.
+            step: number of the step that is played, from 1.
             number: of the group (all its episodes share the plan) among those of this env in this step, from 0.
             seats: the agents that are trained, in the env's order.
             roles: the role of each; by default every agent has its own.
             env: which env; one that the league does not know gets mirror play.
         """
         sides = sides_of(seats, roles)
-        if not self._plays_in(env) or len(sides) < 2 or not self.members or step < self.settings.start_from:
+        if not self._plays_in(env) or len(sides) < 2 or not self.members or step <= (self.settings.start_from or -1):
             return {}
         latest = 0.0 if self.settings.mode == "fixed" else self.settings.latest
         seating = seat(self.seed, step, number, len(sides), latest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -71,8 +72,8 @@ def pfsp(population: Population) -> tuple[Mixture, Mixture]:
     Source: Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent reinforcement learning", Nature
     575.
     """
-    power = population.power
-    return _both(population.members, [(1 - population.against.win_rate(name)) ** power for name in population.members])
+    logs = [population.power * math.log(1 - population.against.win_rate(name)) for name in population.members]
+    return _both(population.members, [math.exp(log - max(logs)) for log in logs])  # with a large power none underflows
 
 
 def psro(population: Population) -> tuple[Mixture, Mixture]:

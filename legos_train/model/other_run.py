@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import mlx.core as mx
@@ -16,15 +16,18 @@ from legos_train.errors import ConfigError
 from legos_train.players import words
 
 Weights = dict[str, mx.array]
+LONGEST, SHOWN = 64, 40
+"""Characters of a member's name, and of the part of it that says which snapshot."""
 
 
 def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
     """LoRA weights of a run by name, oldest first, and the scale they were trained with.
 
     Sources: `checkpoints/step_N/adapter.safetensors` and `league_*.safetensors` of the same checkpoints (damaged ones
-    are skipped), then `last`, `best`, the published `adapter` and `average`. Names are `RUN.step_40`, `RUN.best`, in
-    characters that file names and servers accept; duplicate weights are taken once. In a run with several learners a
-    snapshot covers all of them, and its tensors are called `LEARNER/TENSOR`.
+    are skipped), then `last`, `best`, the published `adapter` and `average`. Names are `RUN.step_40`, `RUN.best`, and
+    `RUN.OTHER.step_40` for what it had from another run, in characters that file names and servers accept; duplicate
+    weights are taken once. In a run with several learners a snapshot covers all of them, and its tensors are called
+    `LEARNER/TENSOR`.
 
     Returns:
         The weights, and `lora.scale` of the run's config; None if the run has no config.toml.
@@ -43,13 +46,13 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
     for directory in sorted(run.glob("checkpoints/step_*"), key=_step):
         if _step(directory) < 0 or checkpoint.damage(directory):
             continue
-        for file in sorted(directory.glob("league_*.safetensors"), key=lambda f: _step(Path(f.stem[7:]))):
-            files.setdefault(file.stem[7:].rpartition(".")[2], {"": file})
+        for file in sorted(directory.glob("league_*.safetensors")):
+            files.setdefault(file.stem[7:], {"": file})
         files[directory.name] = {
             f"{learner}/" if (learner := file.stem[8:]) else "": file
             for file in sorted(directory.glob("adapter.*safetensors"))
         }
-    files = dict(sorted(files.items(), key=lambda item: _step(Path(item[0]))))
+    files = dict(sorted(files.items(), key=lambda item: (_step(Path(item[0])), item[0])))
     for name in ("last", "best", "adapter", "average"):
         files[name] = {
             "" if file.parent == run / name else f"{file.parent.name}/": file
@@ -61,7 +64,7 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
         for begins, file in parts.items():
             weights |= {begins + key: array for key, array in tensors.from_bytes(file.read_bytes()).items()}
         if weights and not any(_equal(weights, other) for other in found.values()):
-            found[f"{_word(run.resolve().name)}.{name}"] = weights
+            found[_member(run, name, found)] = weights
     if not found:
         raise ConfigError(
             f"league.pool_from: no snapshots in {str(run)!r}; looked for checkpoints/step_*/adapter.safetensors, "
@@ -133,6 +136,15 @@ def misfit(weights: Mapping[str, mx.array], like: Mapping[str, mx.array]) -> str
         if got != wanted:
             return f"{name} has shape {got}, this run's is {wanted}"
     return None
+
+
+def _member(run: Path, name: str, taken: Collection[str]) -> str:
+    """The name of a run's snapshot, at most `LONGEST` characters; of a long one the end, which says the step."""
+    for count in range(len(taken) + 1):
+        end = name[-SHOWN:].lstrip("._-") + (f"-{count}" if count else "")
+        if (found := f"{_word(run.resolve().name)[: LONGEST - 1 - len(end)]}.{end}") not in taken:
+            return found
+    raise AssertionError("more names than members")
 
 
 def _word(name: str) -> str:

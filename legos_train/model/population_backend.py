@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from legos_train.errors import ConfigError
 from legos_train.model.backend import Snapshot, TrainerBackend
-from legos_train.players import actors
+from legos_train.players import actors, words
 from legos_train.rollout import WeightReceiver
 
 
@@ -79,6 +79,9 @@ class PopulationBackend:
 
     def read(self, path: Path) -> Snapshot:
         """See `TrainerBackend`. A folder with an adapter for each learner, or one adapter that all start from."""
+        run, at, which = str(path).rpartition("@")
+        if at and which in words.PUBLISHED and (Path(run) / which).is_dir():
+            path = Path(run) / which
         folders = {name: path / name for name in self.members}
         if (path / "config.toml").exists() and not (path / "adapter_config.json").exists():
             folders = {name: path / "adapter" / name for name in self.members}

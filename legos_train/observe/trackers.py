@@ -71,6 +71,8 @@ def _wandb(config: TrainConfig, path: Path) -> Opened:
     session = wandb.init(
         project=config.logs.wandb,
         name=path.name,
+        id=RunDirectory(path).read_json("run.json")["id"],  # a resumed run goes on in its own
+        resume="allow",
         dir=str(path),
         config=config.plain(),
         settings=wandb.Settings(save_code=False),

@@ -61,6 +61,11 @@ def gain(before: Numbers, after: Numbers, name: str) -> tuple[float, float, floa
     return (change, low, high) if sign > 0 else (-change, -high, -low)
 
 
+def is_point(ends: tuple[float, float]) -> bool:
+    """Whether an interval has no width: its games had one seed, or all ended alike, and nothing is known of chance."""
+    return ends[1] - ends[0] < 1e-9
+
+
 def to_go(before: Numbers, after: Numbers, name: str) -> float | None:
     """The share of the way from `before` to the optimum that is left; None if the optimum is unknown."""
     kind = name.rpartition("/")[2]
@@ -123,11 +128,11 @@ def _told(before: Numbers, after: Numbers, name: str, weights: str, history: Seq
     env, slash, kind = name.rpartition("/")
     wins = f"{env}{slash}{BASE_WINS}"
     if kind not in EXACT and wins in after and (ends := interval(after, wins)):
+        won = f"{_of(env)}the {weights} weights win {after[wins]:.0%} of their games against the base"
+        if is_point(ends):
+            return f"Not shown to have learned: {won}, which are too few or too alike for an interval."
         how = _how(ends[0] - EVEN, ends[1] - EVEN)
-        return (
-            f"{how}: {_of(env)}the {weights} weights win {after[wins]:.0%} of their games against the base "
-            f"(95 % interval {ends[0]:.0%} to {ends[1]:.0%}; equals win 50 %)."
-        )
+        return f"{how}: {won} (95 % interval {ends[0]:.0%} to {ends[1]:.0%}; equals win 50 %)."
     title = metric_name(name)
     if name not in before:
         return f"Not known whether it learned: {title} is {after[name]:.3f}; it was not measured before the first step."
@@ -153,7 +158,7 @@ def _told(before: Numbers, after: Numbers, name: str, weights: str, history: Seq
             f"{how}, then stood still: {moved}, computed exactly, and has hardly moved since step {stretch.since}. "
             f"{STUCK[:1].upper()}{STUCK[1:]}."
         )
-    if low == high:
+    if is_point((low, high)):
         return f"Not shown to have learned: {moved}, on games that are too few or too alike for an interval."
     return f"{_how(low, high)}: {moved}; 95 % interval of the gain {low:+.3f} to {high:+.3f}."
 

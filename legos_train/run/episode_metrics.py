@@ -19,6 +19,8 @@ def episode_metrics(
 ) -> dict[str, Any]:
     """Reward by role, how episodes ended, and the length and variety of answers.
 
+    `reward` is the learner's in roles that members of a league play too.
+
     `invalid_rate` is the share of games (episodes, or matches inside them) in which a seat of the learner used up its
     retries; `unscored_rate` the share of episodes that could not be scored; `illegal_rate` the share of the learner's
     actions, given a list of legal ones, that named none of them. A rate without anything to count is None. `prompts`
@@ -31,8 +33,8 @@ def episode_metrics(
         by_env: roles are named `ENV/ROLE`, for runs with several envs.
         success: the envs whose returns cannot be compared between seats, see `outcomes.competitive`.
     """
-    rewards: dict[str, list[float]] = {}
-    clusters: dict[str, list[Hashable]] = {}
+    rewards: dict[str, list[tuple[float, Hashable]]] = {}
+    members: dict[str, list[tuple[float, Hashable]]] = {}  # of a league, in seats that the learner may have too
     points: dict[str, list[float]] = {}
     succeeded: dict[str, list[float]] = {}
     endings: Counter[str] = Counter()
@@ -51,8 +53,10 @@ def episode_metrics(
                 unscored += 1
             elif not bad:  # an unscored zero is not a return
                 role = f"{episode.env_id}/{trajectory.role}" if by_env else trajectory.role
-                rewards.setdefault(role, []).append(trajectory.total)
-                clusters.setdefault(role, []).append(number if episode.group is None else (episode.group,))
+                cluster = number if episode.group is None else (episode.group,)
+                (members if "member" in trajectory.info else rewards).setdefault(role, []).append(
+                    (trajectory.total, cluster)
+                )
             for turn in trajectory.turns:
                 if turn.action_tokens is None or not filters.is_learners(trajectory):
                     continue
@@ -62,9 +66,10 @@ def episode_metrics(
                 if turn.legal_actions:
                     listed += 1
                     illegal += turn.action not in turn.legal_actions
+    returns = {role: tuple(zip(*found)) for role, found in sorted((members | rewards).items())}
     return {
-        "reward": {role: float(np.mean(values)) for role, values in sorted(rewards.items())},
-        "reward_error": {role: standard_error(values, clusters[role]) for role, values in sorted(rewards.items())},
+        "reward": {role: float(np.mean(values)) for role, (values, _) in returns.items()},
+        "reward_error": {role: standard_error(values, clusters) for role, (values, clusters) in returns.items()},
         "win_rate": {role: float(np.mean(values)) for role, values in sorted(points.items())},
         "success_rate": {role: float(np.mean(values)) for role, values in sorted(succeeded.items())},
         "outcomes": dict(sorted(endings.items())),

@@ -25,8 +25,9 @@ POPULATIONS = ("psro", "pfsp", "fsp")
 def league_value(parts: Parts, envs: Collection[str] | None = None) -> dict[str, float]:
     """`nash_conv_mixture` in each env that can be solved; of the policy itself as long as nobody can be drawn.
 
-    Envs where an opponent's probabilities are unknown are left out, and games with more than `MANY_POSITIONS`
-    information sets, where reading every member would take longer than training.
+    Only what the run has trained is in it: with the opponents of `league.opponents`, such as `optimal`, a run that
+    learns nothing would be at the equilibrium. Left out are games with more than `MANY_POSITIONS` information sets,
+    where reading every member would take longer than training.
 
     Args:
         parts: the run.
@@ -40,8 +41,7 @@ def league_value(parts: Parts, envs: Collection[str] | None = None) -> dict[str,
         task = parts.measurer.tasks[name]
         small = task.exactly and len(task.info_sets or ()) <= exact_values.MANY_POSITIONS
         if (envs is None or name in envs) and small and len(task.slot.seats) == 2:
-            value = _value(parts, league, task)
-            found |= {} if value is None else {f"{task.prefix}{eval_numbers.MIXTURE}": value}
+            found[f"{task.prefix}{eval_numbers.MIXTURE}"] = _value(parts, league, task)
     return found
 
 
@@ -71,26 +71,23 @@ def mixture(
     return found
 
 
-def _value(parts: Parts, league: League, task: Any) -> float | None:
+def _value(parts: Parts, league: League, task: Any) -> float:
     sides = []
     for side in (0, 1):
-        drawn = {name: share for name, share in league.mixture(side, task.slot.name).items() if share > 0}
+        every = league.mixture(side, task.slot.name)
+        drawn = {name: p for name, p in every.items() if p > 0 and (name in league.weights or name == actors.POLICY)}
         drawn = drawn or {actors.POLICY: 1.0}
-        tables = {name: _table(parts, league, task, name) for name in drawn}
-        if None in tables.values():
-            return None
-        sides.append([(share, tables[name]) for name, share in drawn.items()])
+        total = sum(drawn.values())
+        sides.append([(share / total, _table(parts, league, task, name)) for name, share in drawn.items()])
     return float(exact.nash_conv(task.env.game, mixture(task.env.game, sides).__getitem__))
 
 
 def _table(parts: Parts, league: League, task: Any, name: str) -> Any:
     """A member's probabilities; those of snapshots, which do not change, are computed once."""
-    if name not in league.weights and name not in (actors.POLICY, actors.BASE):
-        return exact_values.code_table(task.env, name)
     key = task.slot.name, name
     if key in parts.tables:
         return parts.tables[key]
-    table = model_table(parts.measurer, task, None if name == actors.BASE else name)
+    table = model_table(parts.measurer, task, name)
     if name in league.weights:
         parts.tables[key] = table
     return table

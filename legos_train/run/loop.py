@@ -131,6 +131,11 @@ def _finished(run: RunDirectory, config: TrainConfig) -> bool:
     if not run.finished:
         return False
     result = _read_result(run.path)
+    if result.stopped is not None and config.steps > TrainConfig.load(run.path / "config.toml").steps:
+        raise RunError(
+            f"{str(run.path)!r} was stopped at step {result.steps} of its own accord ({result.stopped}), so more "
+            f"--steps do not continue it. Start a new run from its weights: --init-adapter {run.path}"
+        )
     return result.stopped is not None or result.steps >= config.steps
 
 
@@ -293,13 +298,17 @@ def _read_result(path: Path) -> Result:
 
 def _over_steps(config: TrainConfig) -> list[str]:
     """The settings whose schedules span all steps of a run."""
-    loss, average = config.loss, config.average
-    schedules = {
-        "optim.lr_end": config.optim.lr_end != 1,
-        "loss.kl_end": loss.kl_end not in (None, loss.kl),
-        "average.start": average.kind == "uniform" and average.start > 0,
-    }
-    return [name for name, used in schedules.items() if used]
+    found: list[str] = []
+    for learner, own in (config.learners or {"": config}).items():
+        loss, average = own.loss, own.average
+        schedules = {
+            "optim.lr_end": own.optim.lr_end != 1,
+            "loss.kl_end": loss.kl_end not in (None, loss.kl),
+            "average.start": average.kind == "uniform" and average.start > 0,
+        }
+        of = f" of {learner}" if learner else ""
+        found += [f"{name}{of}" for name, used in schedules.items() if used]
+    return found
 
 
 def _check_same(new: TrainConfig, old: TrainConfig) -> None:

@@ -232,8 +232,11 @@ def _measured(start: Mapping[str, float], last: Mapping[str, float], average: Ma
     lag: list[float] = []
     for name in verdict.measures(last):
         if name in start:
-            least = verdict.MOVED * abs(start[name]) if name.rpartition("/")[2] in eval_numbers.EXACT else 0.0
-            worse.append(max(0.0, -least - max(verdict.gain(start, t, name)[2] for t in (last, average) if name in t)))
+            exact = name.rpartition("/")[2] in eval_numbers.EXACT
+            least = verdict.MOVED * abs(start[name]) if exact else 0.0
+            gains = [verdict.gain(start, table, name) for table in (last, average) if name in table]
+            known = exact or not any(verdict.is_point((low, high)) for _, low, high in gains)
+            worse.append(max(0.0, -least - max(high for *_, high in gains)) if known else 0.0)
         if name in start and name in average:
             gained = verdict.gain(start, last, name)[0]
             lead, low, _ = verdict.gain(average, last, name)

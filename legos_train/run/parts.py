@@ -92,6 +92,7 @@ class Parts:
         self.measurer.roster.drop_caches()
         self.sync.generator.drop_caches()
         self.backend.drop_caches()
+        self.tables.clear()  # computed with other rows beside them, they differ in the last digits
 
     def close(self) -> None:
         """Closes engines, server clients, threads and stores."""

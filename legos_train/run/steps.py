@@ -84,6 +84,9 @@ class Steps:
             RolloutLog(run.path, at, trainer.config.logs, parts.renderer),
         )
         self._past = past_steps(trainer.config.steps) if parts.measurer.contests else []
+        parts.past = {step: weights for step, weights in parts.past.items() if step in self._past}
+        if start in self._past and start not in parts.past:  # a run that ended here and goes on
+            parts.past[start] = parts.backend.snapshot(start)
         self._held: state.RunState | None = None
         self._kept = start
         self._port = watch

@@ -205,8 +205,8 @@ MUTANTS = [
         ),
         (
             "error-without-clusters",
-            "clusters.setdefault(role, []).append(number if episode.group is None else (episode.group,))",
-            "clusters.setdefault(role, []).append(len(rewards[role]))",
+            "cluster = number if episode.group is None else (episode.group,)",
+            "cluster = object()",
             "episodes of a group count as independent",
             "tests/train/test_dashboard.py::test_the_error_of_a_mean_counts_groups_and_not_games",
         ),

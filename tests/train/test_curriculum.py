@@ -201,6 +201,22 @@ def test_items_are_drawn_by_learnability(env):
     store.close()
 
 
+@pytest.mark.parametrize(("options", "kept"), [({"index": 3}, 8), ({}, 0)])
+def test_options_of_an_environment_stay_as_they_are(options, kept):
+    """`options` of an `[[env]]` table are passed to every reset, also where a sampler draws the items."""
+    arena = Arena(batch_size=8)
+    arena.add_env("task", "GSM8K-v0", args={"size": 5}, options=options)
+    sampler = make_sampler(CurriculumSettings(sampler="learnability", share=1.0), arena)
+    arena.add_sampler(sampler)
+    store = arena.stores[STORE]
+    for index in (0, 1, 2, 4):  # only item 3 is outside of the gate
+        store.record(store.add({"index": index}, pool="task", key=str(index)), 5, 10, step=0)
+    store.record(store.add({"index": 3}, pool="task", key="3"), 0, 10, step=0)
+    drawn = [job.options for job in arena.jobs(arena.get_batch())]
+    assert drawn.count({"index": 3}) == kept and all("index" in one for one in drawn)
+    store.close()
+
+
 def test_items_learn_from_episodes():
     _arena, sampler, store = arena_with("GSM8K-v0", "learnability", {"size": 5}, share=0.5, max_age=10)
     oracle = legos_envs.make("GSM8K-v0").unwrapped.scripted_players["oracle"]

@@ -318,6 +318,16 @@ def test_win_rates_are_the_learners_where_two_compete() -> None:
     assert set(episode_metrics(games[:1], by_env=True)["win_rate"]) == {"E-v0/a", "E-v0/b"}
 
 
+def test_rewards_are_the_learners_where_a_league_plays_the_role_too() -> None:
+    """A learner that loses to every opponent from both seats had a reward of about 0 in both."""
+    games = [
+        episode({"a": -1.0, "b": 1.0}, b={"member": "step_5"}),
+        episode({"a": 1.0, "b": -0.5}, a={"member": "optimal"}),
+        episode({"c": 3.0, "a": 0.0}, c={"member": "base"}),  # nobody else has this role
+    ]
+    assert episode_metrics(games)["reward"] == {"a": -0.5, "b": -0.5, "c": 3.0}
+
+
 def test_a_game_without_a_verdict_has_no_returns() -> None:
     void = replace(episode({"a": 0.0, "b": 0.0}), info={"outcome": "unscored"})
     found = episode_metrics([episode({"a": 1.0, "b": -1.0}), void])

@@ -81,7 +81,7 @@ def test_when_all_is_mirror_play() -> None:
     assert not any(batch(league(latest=1.0), 0, 20))
     assert league(latest=0.0).plan(0, 0, ["solver"]) == {}  # nobody to play against
     late = league(latest=0.0, start_from=10)
-    assert late.plan(9, 0, SEATS) == {} and late.plan(10, 0, SEATS) != {}
+    assert late.plan(10, 0, SEATS) == {} and late.plan(11, 0, SEATS) != {}
     fixed = league("fixed", members=0, opponents=("random",), latest=1.0)
     assert all(list(plan.values()) == ["random"] for plan in batch(fixed, 0, 8))
 

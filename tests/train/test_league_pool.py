@@ -63,7 +63,25 @@ def test_members_from_another_run_can_be_kept_and_published(run: Path, tmp_path:
     third = tmp_path / "third"
     arrays = {f"league_{n}": weights for n, weights in made.items()}
     checkpoint.save(third / "checkpoints", 60, {"adapter": weights(60), **arrays}, {}, keep=1)
-    assert {"third.step_5", "third.step_40", "third.step_60"} <= set(snapshots_for(third, 25))
+    everything = snapshots_for(third, 25)
+    assert len(everything) == 7 and all(check_name(n) == n and n.startswith("third.") for n in everything)
+    assert float(everything["third.step_60"]["q.lora_a"][0, 0]) == 60
+    values = [float(made["q.lora_a"][0, 0]) for n, made in everything.items() if n.endswith(("step_5", "best"))]
+    assert sorted(values) == [5, 33], "also what was no step of the other run"
+
+
+@pytest.mark.parametrize("names", ["ab", "zy"])
+def test_a_pool_of_a_pool_has_every_member_with_its_own_weights(run: Path, tmp_path: Path, names: str) -> None:
+    """A step of another run was taken for the step of that number of this run, by the order in a directory."""
+    first, second = (tmp_path / name for name in names)
+    shutil.copytree(run, first)
+    made = snapshots_for(first, 25)
+    arrays = {f"league_{n}": weights for n, weights in made.items()} | {"league_step_10": weights(110)}
+    checkpoint.save(second / "checkpoints", 20, {"adapter": weights(120), **arrays}, {}, keep=1)
+    found = {name: float(one["q.lora_a"][0, 0]) for name, one in snapshots_for(second, 25).items()}
+    own = {f"{second.name}.step_10": 110.0, f"{second.name}.step_20": 120.0}
+    others = {f"{second.name}.{name}": float(one["q.lora_a"][0, 0]) for name, one in made.items()}
+    assert found == own | others and len(found) == 8
 
 
 def test_what_cannot_fill_a_pool(run: Path, tmp_path: Path) -> None:

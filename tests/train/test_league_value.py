@@ -25,17 +25,17 @@ Table = dict[InfoSet, dict[str, float]]
 def test_a_league_is_judged_by_its_mixture(tmp_path: Path) -> None:
     """The last weights only answer it: their NashConv rose from 3.9 to 4.5 where `worse` was all a run had to say."""
     league = {"mode": "psro", "snapshot_every": 1, "latest": 0.0, "payoff_games": 0, "opponents": ["optimal"]}
-    config = small(tmp_path / "run", batch_size=4, league=league, eval={"every": 1})
+    config = small(tmp_path / "run", batch_size=4, league=league, eval={"every": 1}, optim={"lr": 1e-9})
     result = train(config, quiet=True)
     start, rows = result.start, [row["eval"] for row in MetricsFile.read(tmp_path / "run/metrics.jsonl")]
     assert start["nash_conv_mixture"] == start["nash_conv"] > 0.5, "nobody can be drawn yet"
-    for row in rows:  # with an equilibrium in the pool its mixture is one
-        assert row["nash_conv_mixture"] < 2e-3 and row["nash_conv"] > 0.5
-    said = f"Learned: NashConv of the league's mixture went from {start['nash_conv']:.3f} to 0.00"
+    for row in rows:  # the player `optimal` is an equilibrium, and none that the run has learned
+        assert row["nash_conv_mixture"] == pytest.approx(row["nash_conv"], rel=1e-3)
+    said = f"Not shown to have learned: NashConv of the league's mixture went from {start['nash_conv']:.3f} to 0."
     assert result.verdict.startswith(said) and "weights" not in result.verdict
     trainer = Trainer(build(small(league={"mode": "fsp", "opponents": ["base"]})))
     found = league_value(trainer.parts)
-    assert found["nash_conv_mixture"] == pytest.approx(start["nash_conv"], rel=1e-3), "the base and its snapshot"
+    assert found["nash_conv_mixture"] == pytest.approx(start["nash_conv"], rel=1e-3), "the snapshot of the base"
     assert league_value(trainer.parts, ["rps"]) == {}
     trainer.parts.close()
 

@@ -12,6 +12,7 @@ import pytest
 from legos_train import train
 from legos_train.disk import MetricsFile
 from legos_train.errors import RunError
+from legos_train.run import loop
 from tests.train.helpers import digest, identify, small
 
 GAMES: dict[str, Any] = {"batch_size": 2, "checkpoint": {"every": 1}, "logs": {"rollouts": 0, "progress": "plain"}}
@@ -60,3 +61,29 @@ def test_more_steps(settings: Any, named: str | None, tmp_path: Path, capsys: py
         train(small(tmp_path / "whole", steps=3, **GAMES, **settings), quiet=True)
         same = digest(tmp_path / "whole" / WEIGHTS) == digest(tmp_path / "longer" / WEIGHTS)
         assert same == (named is None)
+
+
+def test_a_run_that_its_monitor_stopped_is_not_continued_by_more_steps(tmp_path: Path) -> None:
+    """It said that nothing was left to do."""
+    settings: dict[str, Any] = {**GAMES, "monitor": {"action": "stop", "entropy": 50.0, "patience": 1, "window": 1}}
+    result = train(small(tmp_path / "run", steps=4, **settings), quiet=True)
+    assert result.stopped and result.steps < 4
+    assert train(small(tmp_path / "run", steps=4, **settings), resume=True, quiet=True).steps == result.steps
+    with pytest.raises(RunError, match=rf"stopped at step {result.steps} of its own accord.*--init-adapter"):
+        train(small(tmp_path / "run", steps=6, **settings), resume=True, quiet=True)
+
+
+def test_schedules_of_learners_are_said_too() -> None:
+    pair = [{"name": "a", "roles": ["player_0"], "optim": {"lr_end": 0.1}}, {"name": "b", "roles": ["player_1"]}]
+    assert loop._over_steps(small(learner=pair, **FLAT)) == ["optim.lr_end of a"]
+    assert loop._over_steps(small(**FLAT)) == []
+
+
+@pytest.mark.slow
+def test_opponents_from_the_past_are_those_of_the_longer_run(tmp_path: Path) -> None:
+    settings = {**GAMES, **FLAT, "env": "Debate-v0", "eval": {"every": 0, "games": 4}}
+    train(small(tmp_path / "run", steps=4, **settings), quiet=True)
+    result = train(small(tmp_path / "run", steps=8, **settings), resume=True, quiet=True)
+    assert sorted(name for name in result.against if "step" in name and name.count("_") == 3) == [
+        f"wins_vs_step_{step}" for step in (2, 4, 6)
+    ]

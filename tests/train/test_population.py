@@ -132,10 +132,11 @@ def test_a_run_leaves_an_adapter_for_each_and_they_are_those_that_were_measured(
     with pytest.raises(PolicyError, match=r"@step_1 holds several learners.*last/first"):
         words.locate(f"{run}@step_1")
     assert words.locate(str(run / "adapter" / "second")) == ("tiny", run / "adapter" / "second")
-    again = Trainer(build(small(learner=BOTH, init_adapter=str(run))))
-    for name, one in again.parts.backend.members.items():  # type: ignore[attr-defined]
-        assert one.distance(one.read(run / "adapter" / name)) == 0.0
-    again.parts.close()
+    for word, folder in ((str(run), "adapter"), (f"{run}@last", "last"), (f"{run}@best", "best")):
+        again = Trainer(build(small(learner=BOTH, init_adapter=word)))
+        for name, one in again.parts.backend.members.items():  # type: ignore[attr-defined]
+            assert one.distance(one.read(run / folder / name)) == 0.0
+        again.parts.close()
 
 
 @pytest.mark.slow  # by default test_whole_state.py resumes bit for bit, and the table comes back from its file below

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -53,6 +56,23 @@ def test_wandb_offline_keeps_the_run_on_this_machine(tmp_path: Path, monkeypatch
     assert tuple(episodes["columns"]) == COLUMNS and "KuhnPoker-v0" in episodes["data"][0]
     assert {file.name.split("_")[0] for file in (kept / "files/media/html/figures").iterdir()} >= {"reward", "entropy"}
     assert not list((kept / "files").glob("**/*.py")), "code was captured"
+
+
+def test_a_resumed_run_goes_on_in_its_wandb_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an id a second one began, and its first steps were there twice."""
+    begun: list[dict[str, Any]] = []
+    session = SimpleNamespace(log=lambda *told, **more: None, finish=lambda: None)
+    fake = SimpleNamespace(
+        init=lambda **given: begun.append(given) or session, Settings=dict, Table=lambda **given: None,
+        Html=lambda *given, **more: None,
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    for steps in (1, 2):
+        train(
+            config=small(tmp_path / "run", steps=steps, batch_size=2, logs={"wandb": "p"}), resume=steps > 1, quiet=True
+        )
+    own = json.loads((tmp_path / "run/run.json").read_text())["id"]
+    assert [(one["id"], one["resume"]) for one in begun] == [(own, "allow")] * 2
 
 
 @pytest.mark.skipif(not HAVE["tensorboardX"], reason="needs tensorboardX")

@@ -45,6 +45,9 @@ def test_less_is_better_for_some_numbers() -> None:
         ({}, played(0.7, 0.6, 0.8, "wins_vs_base"), "Learned: the last", "70% of their games against the base"),
         ({}, played(0.55, 0.45, 0.65, "wins_vs_base"), "Not shown", "interval 45% to 65%; equals win 50 %"),
         ({}, played(0.3, 0.2, 0.4, "wins_vs_base"), "Worse than at the start", "30%"),
+        ({}, played(0.5, 0.5, 0.5, "wins_vs_base"), "Not shown to have learned", "too few or too alike"),
+        ({}, played(0.46, 0.46 - 1e-12, 0.46, "wins_vs_base"), "Not shown to have learned", "too few or too alike"),
+        (played(0.0, 0.0, 0.0), played(1.0, 1.0, 1.0), "Not shown to have learned", "too few or too alike"),
         ({}, {"unscored": 1.0, "win": 0.0}, "It is not known whether it learned", "no game of the evaluation"),
     ],
 )
