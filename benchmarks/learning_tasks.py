@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from inference.loading import base_digest, find_model
+from legos_train.config.presets import preset
 from legos_train.observe import verdict
 
 EVAL_SEED = 5_000_000
@@ -129,7 +130,8 @@ TASKS: dict[str, Task] = {
 
 def base(task: Task) -> str:
     """The start of the SHA-256 of the bundled model that a task trains: cells are comparable where it is the same."""
-    return base_digest(find_model("tiny" if "--preset" in task.flags else "small"))[:12]
+    named = preset(task.flags[task.flags.index("--preset") + 1]) if "--preset" in task.flags else {"model": "small"}
+    return base_digest(find_model(str(named.get("model", "tiny"))))[:12]
 
 
 def training(env_id: str, task: Task, model: str | None = None) -> list[str]:

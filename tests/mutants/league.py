@@ -13,11 +13,11 @@ MUTANTS = [
         LEAGUE,
         (
             "pfsp-likes-the-weak",
-            "(1 - population.against.win_rate(name)) **",
-            "population.against.win_rate(name) **",
+            "math.log(1 - population.against.win_rate(name))",
+            "math.log(population.against.win_rate(name))",
             "members that are beaten anyway are met most",
         ),
-        ("pfsp-without-power", "** power for name", "for name", "league.pfsp_power does nothing"),
+        ("pfsp-without-power", "population.power * math.log", "math.log", "league.pfsp_power does nothing"),
         (
             "fsp-first-only",
             "_both(population.members, [1.0] * len(population.members))\n\n\ndef pfsp",

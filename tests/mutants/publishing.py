@@ -65,7 +65,7 @@ MUTANTS: list[Mutant] = [
         ("other-model-taken", 'answer.get("model") != model', "False", "another adapter's games are learned from"),
         (
             "other-prompt-taken",
-            "prompt is not None and prompt != list(request.prompt)",
+            "prompt is not None and prompt != _plain(request.prompt)",
             "False",
             "games are mixed up",
             "tests/inference/test_fleet.py::test_what_stays_wrong_ends_the_request_with_its_reason",
@@ -104,8 +104,8 @@ MUTANTS: list[Mutant] = [
         ONCE,
         (
             "lost-with-its-server",
-            "                self._waiting.appendleft(ticket)\n",
-            "                pass\n",
+            "            elif not ticket.cancelled:\n                self._waiting.appendleft(ticket)\n",
+            "",
             "games hang",
         ),
     ),
@@ -177,8 +177,8 @@ MUTANTS: list[Mutant] = [
         "tests/server/test_pausing.py",
         (
             "paused-in-the-end",
-            "            server.open()\n            await",
-            "            await",
+            "            server.open()\n            if resumed",
+            "            if resumed",
             "a shutdown is paused",
         ),
     ),
