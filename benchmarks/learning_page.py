@@ -43,33 +43,30 @@ interest, is what each earned in training, averaged over the first and the last 
 the interval of its gain excludes 0 and none of these roles earns less.
 LeducPoker is shown on seeds 11 to 15, because its settings were chosen on 10, and LiarsDice on 2, 3, 5, 6 and 7,
 because its settings were chosen on 0, 1 and 4; both rows report the weight average. The settings of EnsembleVote and
-SelfDistillation were chosen on seed 9, except for the number of steps and the filter of zero advantages: these followed
-runs on the seeds of the table that ended at 93 to 96 % of the best scripted player. SimpleNegotiation's steps were
-raised after 96 of them on the seeds of the table. Dataset and GSM8K share their generated problems at `level=0`, which
-is why their rows are much alike.
-Seed 1 of SelfDistillation and seeds 0 and 2 of EnsembleVote ran on a busy machine, where a step took about 1.5 times
-the CPU time of the other seeds.
+SelfDistillation were chosen on seed 9, except for the number of steps and the filter of zero advantages: these
+followed runs on the seeds of the table that ended at 93 to 96 % of the best scripted player. The steps of
+SimpleNegotiation and CodeGen were raised after 96 and 60 of them on the seeds of the table. Dataset and GSM8K share
+their generated problems at `level=0`, which is why their rows are much alike.
 Rows marked *(other flags)* were measured with earlier settings than those that the command uses now, or with settings
 that were not recorded; rows marked *(earlier base)* with an earlier `small`.
 """
 REASONS = """## What holds the others back
 
-- *Amplification*: the base asks its helper for sums of its own instead of those in the question, so all games of the
-  training paid the same. Paying for the question's numbers did not change that: with `--arg operations=1 --arg
-  process_reward=0.5 --actor person=scripted:calculator`, 100 steps of 64 games on seed 0 gained -0.004 (-0.010 to
-  +0.000, 512 games, 482 CPU-s). It asked twice as often, and still for numbers of its own.
-- *PlanExecute*: with four steps and a critic that learns too, the base earns 0.003 of 1, so few of the 64 games of a
-  step tell good from bad. With two steps and a scripted critic, who states the right list, seed 0 learns, but slowly:
-  40 steps reach 0.055 of 1.
-- *CodeGen*: coders learn, but on one seed the tester earned less at the end, so the gain of both does not count.
-- *ProposerSolver*: solvers rise from about 0.15 to 0.33 in training and reach half of that on held-out problems: they
+Runs named here that are no rows of the table began from the `small` of before its last two stages.
+
+- *Amplification*: the base copies two-digit numbers from a question badly, so it asks its helper for sums of its own,
+  and all games of a step mostly pay the same. Paying for the question's numbers did not change that: with `--arg
+  operations=1 --arg process_reward=0.5 --actor person=scripted:calculator`, 100 steps of 64 games on seed 0 gained
+  -0.004 (-0.010 to +0.000, 512 games, 482 CPU-s).
+- *ProposerSolver*: solvers rise from about 0.3 to 0.44 in training and to 0.31 on held-out problems: in part they
   memorise results instead of working them out.
+- *PlanExecute*: with four steps and a critic that learns too, the base earns about 0.02 of 1, so few of the 64 games
+  of a step tell good from bad. Two steps and a scripted critic, who states the right list, are what the table has.
 - *Contests, Debate*: the base names keywords it knows and garbles those that no training prompt has ("feather" became
-  "glayer"). A HeadToHead run of 300 steps earned 0.875 (0.828 to 0.918) against the base on prompts of the train split
-  and 0.680 (0.602 to 0.758) on those of the test split, 256 games each (`--steps 300`, then `legos eval`).
-- *ConnectFour, Negotiation, RefineLoop, SPICE*: still improving when their time is up. On seed 0, 90 steps of
-  ConnectFour reached 0.734, 96 of Negotiation 0.038, 150 of RefineLoop 0.629 and 300 of SPICE 0.508: better than in the
-  table, but short of the best scripted player within ten minutes of one core.
+  "glayer"). A HeadToHead run of 300 steps earned 0.875 (0.828 to 0.918) against the base on prompts of the train
+  split and 0.680 (0.602 to 0.758) on those of the test split, 256 games each (`--steps 300`, then `legos eval`).
+- *ConnectFour, Negotiation, RefineLoop, SPICE, PlanExecute*: still improving when their time is up. On seed 0, 90
+  steps of ConnectFour reached 0.734, 96 of Negotiation 0.038, 150 of RefineLoop 0.629 and 300 of SPICE 0.508.
 - *LeducPoker*: the NashConv is still falling after 110 steps; the preset takes 180 ([training](training.md)).
 """
 PRESETS = """## Three presets that are no environment's own
@@ -98,8 +95,9 @@ PRESETS = """## Three presets that are no environment's own
     legos eval GSM8K-v0 -m runs/NAME/adapter -m small --opponent self -n 512 --no-exact --seed 5000000 \\
         --max-tokens 64 --arg level=0 --arg split=test
 
-Seed 0 chose the learning rates of *population* and *survivors*. Survivors lose the form that `GSM8K` rewards with 0.1:
-a right answer without it is kept as well.
+The rows of *spiral* and *survivors* began from the `small` of before its last two stages. Seed 0 chose the learning
+rates of *population* and *survivors*. Survivors lose the form that `GSM8K` rewards with 0.1: a right answer without it
+is kept as well.
 
 *Spiral* trains one policy on three games with the prompts of the paper, which `small` has never read: it forfeits 28
 to 44 % of its games by an illegal answer. Most of the gain is that it stops doing so (*illegal*). Each row is the mean
