@@ -21,8 +21,13 @@ Track = Callable[[dict[str, Any]], None]
 
 
 @contextmanager
-def trackers(config: TrainConfig, path: Path) -> Iterator[Track]:
+def trackers(config: TrainConfig, path: Path, start: int = 0) -> Iterator[Track]:
     """All trackers in the config, as one function of a metrics record.
+
+    Args:
+        config: the settings of the run.
+        path: its directory.
+        start: the step that it resumes after; what was tracked of later ones is taken back where that is possible.
 
     Raises:
         RunError: a configured tracker is not installed; the message says how to install it.
@@ -34,7 +39,7 @@ def trackers(config: TrainConfig, path: Path) -> Iterator[Track]:
         if config.logs.trackio is not None:
             opened.append(_trackio(config, path))
         if config.logs.tensorboard:
-            opened.append(_tensorboard(path))
+            opened.append(_tensorboard(path, start))
 
         def track(record: dict[str, Any]) -> None:
             if opened:
@@ -98,7 +103,7 @@ def _trackio(config: TrainConfig, path: Path) -> Opened:
     return lambda numbers, step: trackio.log({**numbers, "step": step}), trackio.finish
 
 
-def _tensorboard(path: Path) -> Opened:
+def _tensorboard(path: Path, start: int) -> Opened:
     try:
         from tensorboardX import SummaryWriter
     except ImportError:
@@ -108,7 +113,7 @@ def _tensorboard(path: Path) -> Opened:
             raise RunError(
                 f"logs.tensorboard needs tensorboardX: {arguments.install_package('tensorboardX')}"
             ) from None
-    writer = SummaryWriter(str(path / "tensorboard"))
+    writer = SummaryWriter(str(path / "tensorboard"), purge_step=start + 1 if start else None)
 
     def log(numbers: dict[str, float], step: int) -> None:
         for name, value in numbers.items():

@@ -97,7 +97,8 @@ class Steps:
         Raises:
             Stopped: the checkpoint of the last step with a row is written.
         """
-        with trackers(self.trainer.config, self.run.path) as track, LiveViewer(self.run.path, self._port) as watch:
+        opened = trackers(self.trainer.config, self.run.path, self.start)
+        with opened as track, LiveViewer(self.run.path, self._port) as watch:
             try:
                 with self.stopping.cleared():
                     for record in _records(self.trainer, self.start, self.stopping):

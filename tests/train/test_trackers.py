@@ -75,6 +75,19 @@ def test_a_resumed_run_goes_on_in_its_wandb_run(tmp_path: Path, monkeypatch: pyt
     assert [(one["id"], one["resume"]) for one in begun] == [(own, "allow")] * 2
 
 
+def test_a_resumed_run_takes_back_the_curves_of_the_steps_that_it_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Any] = []
+    writer = SimpleNamespace(add_scalar=lambda *told: None, close=lambda: None)
+    fake = SimpleNamespace(SummaryWriter=lambda path, purge_step: begun.append(purge_step) or writer)
+    monkeypatch.setitem(sys.modules, "tensorboardX", fake)
+    for steps in (1, 2):
+        changes = {"steps": steps, "batch_size": 2, "logs": {"tensorboard": True}, "checkpoint": {"every": 1}}
+        train(config=small(tmp_path / "run", **changes), resume=steps > 1, quiet=True)
+    assert begun == [None, 2]
+
+
 @pytest.mark.skipif(not HAVE["tensorboardX"], reason="needs tensorboardX")
 def test_tensorboard_writes_event_files(tmp_path: Path) -> None:
     train(config=small(tmp_path / "run", batch_size=8, logs={"tensorboard": True}), quiet=True)
