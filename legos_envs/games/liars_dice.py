@@ -167,8 +167,11 @@ class LiarsDice(GameEnv):
         super().__init__(**kwargs)
 
     def numbers(self) -> Numbers:
-        """Own dice by face and dice in play, as shares of the initial numbers; 1 for every bid of the round so far."""
-        total = len(self.game.counts) * self.dice
+        """Own dice by face and dice in play, as shares of the initial numbers; of more than two players also the dice
+        of each other, in the order after one's own seat; 1 for every bid of the round so far.
+        """
+        players = len(self.game.counts)
+        total, others = players * self.dice, range(1, players) if players > 2 else ()
         bids, faces = tuple(ladder(total, self.faces)), [str(face + 1) for face in range(self.faces)]
 
         def read(text: str) -> list[float]:
@@ -176,9 +179,13 @@ class LiarsDice(GameEnv):
             in_play = int(last(r"Dice in play: (\d+)", text) or 0)
             made = {words.split()[-1] for words in last(r"Bids: (.*)\.", text).split(",") if words}
             shares = [own.count(face) / self.dice for face in faces]
-            return [*shares, in_play / total, *(float(bid in made) for bid in bids)]
+            me = int(last(r"You are player (\d+)", text) or 0)
+            left = [last(rf"Dice left: .*\bplayer {(me + step) % players}: (\d+)", text) for step in others]
+            apart = [int(count or 0) / self.dice for count in left]
+            return [*shares, in_play / total, *apart, *(float(bid in made) for bid in bids)]
 
-        names = (*(f"own {face}s" for face in faces), "dice in play", *(f"bid {bid}" for bid in bids))
+        names: tuple[str, ...] = (*(f"own {face}s" for face in faces), "dice in play")
+        names += (*(f"dice of player +{step}" for step in others), *(f"bid {bid}" for bid in bids))
         return Numbers((CALL, *bids), names, read)
 
     def deal(self, table: Table) -> State:

@@ -230,17 +230,20 @@ class MatrixGame(GameEnv):
         super().__init__(**kwargs)
 
     def numbers(self) -> Numbers:
-        """The share of rounds played, and both players' last moves, one-hot, own first."""
+        """The share of rounds played, and both players' moves in each round, one-hot, own first."""
         moves = tuple(dict.fromkeys(move for names in self.game.actions for move in names))
+        rounds = range(1, self.game.rounds + 1)
 
         def read(text: str) -> list[float]:
             number = int(last(r"Round (\d+) of", text) or 1)
-            own, other = (
-                last(rf"Round \d+: {who}, you get", text) for who in ("you (.*), other .*", "you .*, other (.*)")
-            )
-            return [(number - 1) / self.game.rounds, *one_hot(own, moves), *one_hot(other, moves)]
+            found = [(number - 1) / self.game.rounds]
+            for at in rounds:
+                for who in ("you (.*), other .*", "you .*, other (.*)"):
+                    found += one_hot(last(rf"Round {at}: {who}, you get", text), moves)
+            return found
 
-        return Numbers(moves, ("rounds over", *(f"{who} {move}" for who in ("own", "other") for move in moves)), read)
+        names = [f"round {at}, {who} {move}" for at in rounds for who in ("own", "other") for move in moves]
+        return Numbers(moves, ("rounds over", *names), read)
 
     def play(self, table: Table) -> Rules[tuple[float, ...]]:
         game, agents = self.game, self.possible_agents

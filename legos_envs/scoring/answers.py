@@ -28,7 +28,13 @@ NUMBER = re.compile(
 )
 """A number inside a text, as in `$1,234.50`, `-3/4` or `12%`."""
 LABEL = re.compile(r"\banswer[*\s]*:", re.IGNORECASE)
-DECIMAL = re.compile(r"([+-]?)(?:([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(%?)")
+DECIMAL = re.compile(
+    r"([+-]?)(?:([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.([0-9]*))?|\.([0-9]+))([eE][+-]?[0-9]{1,3})?(%?)"
+)
+INLINE = re.compile(r"\\\((?P<round>.*)\\\)\.?|\\\[(?P<square>.*)\\\]\.?", re.DOTALL)
+"""A text that is one formula between LaTeX's delimiters."""
+SHARP = re.compile(r"(?<=[A-Za-z])#(?![0-9A-Za-z#])")
+"""The sign of a language or a note, as in `C#`; not that of a heading."""
 FRACTION = re.compile(r"([+-]?[0-9]+)\s*/\s*([0-9]+)(%?)")
 MIXED = re.compile(r"([+-]?)([0-9]+)\s+([0-9]+)/([0-9]+)(%?)")
 """A whole number and a fraction, as in `1 1/2`."""
@@ -54,8 +60,9 @@ WORD = re.compile(r"[A-Za-z]{3,}")
 _FUNCTIONS = "sin cos tan cot sec csc log exp sqrt min max mod gcd lcm det inf pmod arcsin arccos arctan"
 FUNCTIONS = frozenset(_FUNCTIONS.split())
 _MULTIPLES = (
-    "pi hundred hundreds thousand thousands million millions billion billions trillion trillions dozen dozens tens "
-    "half halves third thirds quarter fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths"
+    "or and plus minus times divided to negative less more score pi hundred hundreds thousand thousands million "
+    "millions billion billions trillion trillions dozen dozens tens half halves third thirds quarter quarters fourths "
+    "fifths sixths sevenths eighths ninths tenths hundredths thousandths"
 )
 MULTIPLES = frozenset(_MULTIPLES.split())
 """Words after a number that change its value, as opposed to units."""
@@ -245,6 +252,8 @@ def _plain(text: str) -> str:
     r"""The text without decoration: dollar signs, spacing commands, `\text{}` around words, a full stop at the end."""
     if len(text) > MAX_CHARS:
         return ""
+    if match := INLINE.fullmatch(text.strip()):
+        text = match["round"] if match["square"] is None else match["square"]
     if not text.lstrip().startswith("**"):
         text = POWER.sub("^", text)
     for old in DROPPED:
@@ -258,8 +267,8 @@ def _number(text: str) -> tuple[Fraction, bool] | None:
     """The value of a text that is a number, and whether it has a percent sign."""
     text = text.replace("- ", "-", 1) if text.startswith("- ") else text
     if match := DECIMAL.fullmatch(text):
-        sign, whole, part, bare, percent = match.groups()
-        digits = f"{(whole or '0').replace(',', '')}.{part or bare or '0'}"
+        sign, whole, part, bare, exponent, percent = match.groups()
+        digits = f"{(whole or '0').replace(',', '')}.{part or bare or '0'}{exponent or ''}"
         return Fraction(f"{sign}{digits}"), bool(percent)
     if match := FRACTION.fullmatch(text):
         top, bottom, percent = match.groups()
@@ -316,7 +325,7 @@ def _words(text: str) -> str:
     lettered = len(text) == 3 and text[0] == "(" and text[2] == ")"  # (B), as in a multiple choice
     if not lettered and ("\\" in text or _formula(text)):
         return SPACE.sub(lambda space: " " if space.group(1) else "", GROUPED.sub(_joined, text))
-    words = "".join(map(_told, text.casefold().lstrip(OPENING))).split()
+    words = "".join(map(_told, SHARP.sub(" sharp", text).casefold().lstrip(OPENING))).split()
     kept = [_bare(word) for word in words if word not in ("the", "a", "an")] if len(words) > 1 else words
     return _bare(" ".join(kept)) or text
 

@@ -72,10 +72,14 @@ class Rubric:
         return self.functions[name](**wanted)
 
     def _sum(self, parts: dict[str, Any]) -> Scores:
+        values: dict[str, float] = {}
         for name, value in parts.items():
-            if not isinstance(value, int | float) or not math.isfinite(value):
+            try:
+                values[name] = math.nan if isinstance(value, str | bytes) else float(value)
+            except (TypeError, ValueError, OverflowError):
+                values[name] = math.nan
+            if not math.isfinite(values[name]):
                 raise ValueError(f"reward function {name!r} must return a finite number; it returned {value!r}")
-        values = {name: float(value) for name, value in parts.items()}
         return Scores(sum(self.weights[name] * value for name, value in values.items()), values)
 
 

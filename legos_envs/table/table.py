@@ -104,6 +104,10 @@ class Table:
         moves = None if legal is None else tuple(legal)
         if moves is not None and not moves:
             raise ValueError(f"{place!r} is asked with an empty list of legal actions")
+        if moves is not None and {*map(type, moves)} != {str}:
+            for move in moves:
+                if not isinstance(move, str):
+                    raise TypeError(f"{place!r} is asked with legal actions that are no texts, such as {move!r}")
         env._unasked += 1
         return self._ask(Ask(place, text, moves, fresh, None, listed), parse)
 

@@ -9,11 +9,13 @@ import contextlib
 import functools
 import json
 import math
+import numbers
 import socket
 import urllib.parse
 import urllib.request
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,9 +110,10 @@ def text_field(row: Mapping[str, Any], name: str, place: str) -> str:
         ValueError: it is something else, blank, missing or cannot be encoded; the message begins with the place.
     """
     value = row.get(name)
-    finite = not isinstance(value, float) or math.isfinite(value)
-    if isinstance(value, int | float) and not isinstance(value, bool) and finite:
-        value = str(value)
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        value = str(int(value))
+    elif isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value):
+        value = format(Decimal(repr(float(value))), "f")  # `str` writes 0.00005 as 5e-05
     if not isinstance(value, str) or not value.strip():
         if name not in row:
             has = ", ".join(map(repr, row)) or "no fields"

@@ -113,7 +113,7 @@ class RubricReward(BaseWrapper):
     def _score(self, agent: str) -> float:
         """The reward still due to a seat at the end."""
         info, paid = self.infos[agent], self._paid.get(agent, 0.0)
-        if info.get("outcome") in KEPT:
+        if info.get("outcome") in KEPT or "invalid" in info:
             return (1.0 - self._share(agent)) * paid
         texts = self._texts.get(agent, [])
         facts = {

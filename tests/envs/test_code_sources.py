@@ -283,3 +283,16 @@ def test_envs_with_a_source_conform(id, arguments):
         source=[{"prompt": "The larger.", "code": MAX, "tests": "assert f(3, 1) == 3; assert f(2, 5) == 5"}, ROW],
         **arguments,
     )
+
+
+@pytest.mark.parametrize(("env_id", "more"), [("CodeGen-v0", {}), ("RedBlue-v0", {"variant": "patch"})])
+def test_the_first_seeds_take_every_exercise_once(env_id, more):
+    """They were drawn, so that N seeds of N exercises left out a third and repeated others."""
+    rows = [MBPP[1] | {"task_id": n, "text": f"Number {n}: split a number into its digits."} for n in range(6)]
+    env = legos_envs.make(env_id, source=rows, fields="mbpp", **more)
+    seen = []
+    for seed in range(12):
+        env.reset(seed=seed)
+        text = " ".join(message["content"] for message in env.observe(env.agent_selection)["messages"])
+        seen.append(next(n for n in range(6) if f"Number {n}:" in text))
+    assert sorted(seen[:6]) == sorted(seen[6:]) == list(range(6)) and seen[:6] != seen[6:]

@@ -42,6 +42,7 @@ SOLVED = [
     ("Nim-v0", {}),
     ("Nim-v0", {"heaps": (2, 3), "max_take": 2}),
     ("MatrixGame-v0", {"rounds": 2}),
+    ("MatrixGame-v0", {"rounds": 3}),
     ("LiarsDice-v0", {"dice": 1, "faces": 3, "one_round": True}),
 ]
 
@@ -109,6 +110,14 @@ def test_numbers_tell_information_sets_apart(case):
         )
         assert seen.setdefault((infoset.player, read), infoset.view) == infoset.view
     assert len(seen) == len(exact.info_sets(env.game)) > 1
+
+
+def test_the_dice_of_each_of_more_than_two_players_are_told_apart():
+    env = legos_envs.make("LiarsDice-v0", num_players=3, dice=2)
+    text = "Dice left: player 0: {}, player 1: 1, player 2: {}.\nYou are player 1. Your dice: 5. Dice in play: 4.\n"
+    told = [dict(zip(env.numbers().names, env.numbers().read(text.format(*left)))) for left in ((2, 1), (1, 2))]
+    assert [(one["dice of player +1"], one["dice of player +2"]) for one in told] == [(0.5, 1.0), (1.0, 0.5)]
+    assert "dice of player +1" not in legos_envs.make("LiarsDice-v0").numbers().names
 
 
 def test_what_some_numbers_say():

@@ -107,6 +107,8 @@ def test_half_a_character_and_no_number_are_bad_rows(tmp_path):
 
 def test_numbers_and_dates_that_python_cannot_hold_are_text_or_bad_rows(tmp_path):
     huge = 10**400  # larger than any float
+    for number, text in ((0.00005, "0.00005"), (1e16, "10000000000000000"), (18.0, "18.0"), (3, "3")):
+        assert open_rows([{"topic": number}], {"topic": "topic"}) == ({"topic": text},)
     assert open_rows([{"topic": huge}], {"topic": "topic"}) == ({"topic": str(huge)},)
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     file = tmp_path / "rows.parquet"

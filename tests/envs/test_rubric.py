@@ -1,7 +1,9 @@
 """Reward functions put together with weights."""
 
 import asyncio
+from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from legos_envs import Rubric, Unscored
@@ -47,6 +49,11 @@ def test_a_function_that_gives_no_number_is_named(value):
 
     with pytest.raises(ValueError, match="'odd' must return a finite number"):
         Rubric([odd])()
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), np.bool_(True), np.int64(3), Fraction(1, 2), True])
+def test_numbers_of_any_kind_are_taken(value):
+    assert Rubric([lambda: value])().total == float(value)
 
 
 def test_unscored_goes_through():

@@ -80,6 +80,22 @@ def test_what_the_env_has_settled_keeps_its_rewards():
     assert returns(env, lambda _: "no move") == plain and plain["player_0"] < 0
 
 
+@pytest.mark.parametrize("env_id", ["EnsembleVote-v0", "CodeGen-v0"])
+def test_a_seat_without_an_answer_is_not_scored_for_its_brevity(env_id):
+    """Its forfeit ends no episode there; a rubric for short texts paid the empty one most."""
+
+    def policy(decision: Decision) -> str:
+        return "" if decision.agent.endswith("_0") else "A text of some length, for the others. Answer: 1"
+
+    def short(text: str) -> float:
+        return 1.0 - min(len(text), 100) / 100
+
+    plain = returns(make(env_id), policy)
+    got = returns(RubricReward(make(env_id), Rubric([short]), mode="replace"), policy)
+    silent = [agent for agent in plain if agent.endswith("_0") and plain[agent] < 0]
+    assert silent and all(got[agent] == plain[agent] for agent in silent)
+
+
 def test_a_function_that_cannot_score_drops_the_episode():
     def never(text: str) -> float:
         raise Unscored("no scale at hand")

@@ -7,7 +7,8 @@ import pytest
 
 import legos_envs
 from legos_envs.scoring.judging import unquoted
-from legos_envs.tasks.contests.tournament import Tournament, bracket
+from legos_envs.tasks.contests.matches import MatchResult
+from legos_envs.tasks.contests.tournament import Tournament, bracket, points
 from legos_envs.testing.harness import Player, drive
 from tests.envs import nested
 from tests.envs.test_matches import play
@@ -189,6 +190,17 @@ def test_round_robin_shares_ranks():
     episode = play(Tournament(3, match=None), {"judge": "[A]"})
     assert ranks(episode) == dict.fromkeys(NUMBERS[:3], 1) and episode.info["champion"] is None
     assert episode.outcome == "shared" and {row["draws"] for row in episode.info["standings"]} == {2}
+
+
+def test_equal_sums_of_thirds_share_a_rank():
+    """Matches of four seats give thirds, which were added in another order for each entrant."""
+    thirds = [1 / 3, 2 / 3, 1.0, 1 / 3, 2 / 3, 2 / 3]
+    results = [
+        MatchResult("m", ("a", "b"), (0.0, 0.0), (first, second), "played")
+        for first, second in zip(thirds, sorted(thirds, reverse=True))
+    ]
+    one, other = points(("a", "b"), results).values()
+    assert one == other == 3.666666667
 
 
 def test_prizes_by_hand():

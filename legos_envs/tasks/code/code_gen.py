@@ -106,6 +106,7 @@ from legos_envs.tasks.code.mutants import mutants
 from legos_envs.tasks.code.sandboxed_calls import SECONDS, TimeLeft, reference_results, results_of, same
 from legos_envs.tasks.code.unit_tests import UnitTest, read_tests
 from legos_envs.tasks.given_items import without_source
+from legos_envs.tasks.problems.sources import choose
 from legos_envs.tasks.splits import SPLITS, of_split
 from legos_envs.text_env import TextEnv
 
@@ -202,9 +203,7 @@ class CodeGen(TextEnv):
                 raise ValueError(arguments.unknown("option item:", str(name), list(ITEMS)))
             return ITEMS[name]
         if self.items is not None:
-            last = len(self.items) - 1
-            at = table.rng.integers(last + 1) if index is None else arguments.whole("option index", index, 0, last)
-            return self.items[int(at)]
+            return self.items[choose(table, len(self.items), "seed")]
         index = generated.draw_index(table.rng, self.split) if index is None else index
         item = generated.exercise(index).item
         table.note(index=index)

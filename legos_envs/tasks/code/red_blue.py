@@ -111,6 +111,7 @@ from legos_envs.tasks.code.code_items import Item
 from legos_envs.tasks.code.patch_items import BY_NAME, ITEMS, PatchItem, patch_of
 from legos_envs.tasks.code.red_blue_data import POLICIES, SECRETS, HonestQuestion, ReplyRule, draw_probe, says
 from legos_envs.tasks.given_items import without_source
+from legos_envs.tasks.problems.sources import choose
 from legos_envs.tasks.splits import SPLITS, of_split
 from legos_envs.tasks.talk import excerpt, remember
 from legos_envs.text_env import TextEnv
@@ -285,9 +286,7 @@ class RedBlue(TextEnv):
         if name is not None:
             return BY_NAME[arguments.one_of("option item", name, tuple(BY_NAME))]
         if self.items is not None:
-            last = len(self.items) - 1
-            at = table.rng.integers(last + 1) if index is None else arguments.whole("option index", index, 0, last)
-            found = self.items[int(at)]
+            found = self.items[choose(table, len(self.items), "seed")]
             return patch_of(found, table.rng) if isinstance(found, Item) else found
         index = generated.draw_index(table.rng, self.split) if index is None else index
         item = generated.exercise(index).patch

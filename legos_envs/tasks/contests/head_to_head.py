@@ -134,6 +134,7 @@ class HeadToHead(MatchEnv):
         for result in self.scored(results):
             for entrant, score in zip(result.entrants, result.scores):
                 points[entrant] += score
+        points = {entrant: round(total, 9) for entrant, total in points.items()}  # thirds added in any order are equal
         best = [entrant for entrant in self.entrants if points[entrant] == max(points.values())]
         winner = best[0] if len(best) == 1 else None
         table.note(

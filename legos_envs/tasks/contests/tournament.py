@@ -227,12 +227,12 @@ class Tournament(MatchEnv):
 
 
 def points(entrants: Sequence[str], results: Iterable[MatchResult]) -> dict[str, float]:
-    """Each entrant's sum of scores."""
+    """Each entrant's sum of scores, rounded: sums of thirds depend on their order, and equal ones share a rank."""
     got = dict.fromkeys(entrants, 0.0)
     for result in results:
         for name, score in zip(result.entrants, result.scores):
             got[name] += score
-    return got
+    return {name: round(total, 9) for name, total in got.items()}
 
 
 def bracket(num_entrants: int) -> Node:
