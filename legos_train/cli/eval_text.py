@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def ending(results: Mapping[str, Any], samples: Sequence[Sequence[str]], out: Pa
         yield from lines
     yield ""
     if out is not None:
-        yield f"all games: legos view {out}"
+        yield f"all games: legos view {shlex.quote(str(out))}"
     yield from (in_short(row) for row in results["results"][:MOST_SENTENCES])
     if len(results["results"]) > MOST_SENTENCES:
         yield f"and {len(results['results']) - MOST_SENTENCES} more pairings, see above"
@@ -69,10 +70,12 @@ def in_short(row: Mapping[str, Any]) -> str:
     played = f"mean return {row['mean']:+.3f} {interval(row['ci95'])} in {count(row['games'], 'game')} of {row['env']}"
     if row["alone"] or not row["competitive"] or row["policy"] == row["opponent"]:
         return f"In short: {row['policy']}: {played}."
-    low, high = row.get("score_ci95") or (0.5, 0.5)
+    # Where one side's gain is the other's loss, the return decides: who wins more games may lose the larger pots.
+    even, ends = (0.5, row.get("score_ci95")) if "margin" in row else (0.0, row["ci95"])
+    low, high = ends or (even, even)
     if low == high and row["seeds"] < SURE:
-        low = high = 0.5
-    how = "beats" if low > 0.5 else "loses to" if high < 0.5 else "is not shown to differ from"
+        low = high = even
+    how = "beats" if low > even else "loses to" if high < even else "is not shown to differ from"
     return f"In short: {row['policy']} {how} {row['opponent']}: {played}."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 
@@ -62,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     module, _ = VERBS[arguments[0]]
     try:
         code: int = importlib.import_module(module).run(arguments[1:])
-        sys.stdout.flush()  # not at exit, where a closed pipe could no longer be handled
+        if sys.stdout is not None:  # closed by the caller, as by `>&-`
+            sys.stdout.flush()  # not at exit, where a closed pipe could no longer be handled
         return code
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
@@ -102,6 +104,9 @@ def _for_people() -> None:
         said.add(str(message))
         return text
 
+    for stream in (sys.stdout, sys.stderr):  # where the encoding lacks a character, only that is lost
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     warnings.formatwarning = note  # type: ignore[assignment]
     os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
 
@@ -150,6 +155,7 @@ def _usage(arguments: Sequence[str]) -> int:
 
 def launch() -> int:
     """`main` for a rank started by `mlx.launch`: without a verb it trains."""
+    _for_people()
     arguments = sys.argv[1:]
     known = arguments[:1] and (arguments[0] in VERBS or arguments[0] in ("-h", "--help", "-V", "--version"))
     return main(arguments if known else ["train", *arguments])

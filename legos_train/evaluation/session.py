@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -74,6 +75,8 @@ class Session:
             name, sign, own = text.partition("=")
             if sign and name in known:
                 named[name] = own
+            elif sign and name.isidentifier() and (near := difflib.get_close_matches(name, known, 1)):
+                raise SettingError(f"--system {name}=TEXT names no role or agent; did you mean {near[0]}=TEXT?")
             else:
                 general.append(text)
         if len(general) > 1:

@@ -12,7 +12,7 @@ from inference import BUNDLED
 from legos_train.export.run_source import Source
 from legos_train.observe import eval_numbers
 
-PLAYED = ("vs_random",)
+PLAYED = ("vs_random", "wins_vs_base", "return", "accuracy")
 LOCAL = ("run_dir", "init_adapter", "server", "logs")
 """Settings that reveal a machine or an account; the card omits them."""
 
@@ -85,7 +85,7 @@ def _numbers(source: Source) -> list[str]:
             note += (
                 f" Those of {env}, which was not trained on, are over {count} games from seed {one.get('seed', 0)} on."
             )
-    if any(eval_numbers.interval(after, key) for key in named):
+    if any("(" in eval_numbers.formatted(after, key) for key in named):
         note += " In brackets: 95 % intervals over the seeds."
     if any(key.rpartition("/")[2].startswith("return") for key in after):
         note += " Returns without an opponent are means over games in which it has all its seats."
@@ -93,7 +93,7 @@ def _numbers(source: Source) -> list[str]:
 
 
 def _label(key: str) -> str:
-    kind = "exact" if key.rpartition("/")[2] in eval_numbers.EXACT else "played"
+    kind = "exact" if key.rpartition("/")[2].partition(eval_numbers.SEAT)[0] in eval_numbers.EXACT else "played"
     return f"{eval_numbers.metric_name(key)}, {kind}"
 
 

@@ -7,7 +7,7 @@ A result `NAME` may come with `NAME_low` and `NAME_high`; those of the weight av
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
 AVERAGE = "_average"
@@ -90,11 +90,24 @@ def interval(numbers: Numbers, name: str) -> tuple[float, float] | None:
     return None if low is None or high is None else (low, high)
 
 
+def latest(evaluations: Iterable[Numbers | None]) -> dict[str, float]:
+    """The numbers of each env's last evaluation, from old to new: not every evaluation measures all envs."""
+    found: dict[str, Numbers] = {}
+    for evaluation in evaluations:
+        fresh: dict[str, dict[str, float]] = {}
+        for name, value in (evaluation or {}).items():
+            fresh.setdefault(name.rpartition("/")[0], {})[name] = value
+        found |= fresh
+    return {name: value for numbers in found.values() for name, value in numbers.items()}
+
+
 def formatted(numbers: Numbers, name: str, digits: int = 4) -> str:
     """`0.312 (0.21 to 0.42)`, or `0.3125` without an interval; empty if it was not measured."""
     if (value := numbers.get(name)) is None:
         return ""
     ends = interval(numbers, name)
+    if ends and ends[1] - ends[0] < 1e-9:  # of one seed, or of games that all ended alike
+        return f"{value:.3f}"
     return f"{value:.3f} ({ends[0]:.2f} to {ends[1]:.2f})" if ends else f"{value:.{digits}f}"
 
 

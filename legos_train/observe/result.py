@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from legos_train.observe import no_update
-from legos_train.observe.eval_numbers import by_weights
+from legos_train.observe.eval_numbers import by_weights, latest
 from legos_train.observe.no_update import Record
 from legos_train.observe.verdict import verdict
 
@@ -71,11 +71,8 @@ class Result:
     def so_far(
         cls, path: Path, records: Sequence[Record], start: Mapping[str, float], steps: int, stopped: str
     ) -> Result:
-        """The result so far of an unfinished run of `steps` steps: that of its last evaluation."""
-        evaluation: Mapping[str, float] = next(
-            (record["eval"] for record in reversed(records) if record.get("eval")), {}
-        )
-        last, average = by_weights(evaluation)
+        """The result so far of an unfinished run of `steps` steps: the last evaluation of each env."""
+        last, average = by_weights(latest(record.get("eval") for record in records))
         result = cls.from_rows(path, records, start, last, "last")
         result.last, result.average, result.published, result.stopped = last, average, "nothing yet", stopped
         if result.updates == 0:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -106,7 +108,7 @@ class Steps:
                             break
                         self._held = state.hold(self.trainer.parts)
                         self.stopping.check()
-            except Stopped:
+            except (Stopped, BrokenPipeError):  # the second if nobody reads our output any more
                 self._keep_held()
                 raise
         self._rows.close()
@@ -149,7 +151,8 @@ class Steps:
             self._held.write(self.run.path / "checkpoints", self.trainer.config.checkpoint.keep)
             self._kept = self._held.step
         there = f"the checkpoint of step {self._kept}" if self._kept else "the beginning"
-        self.progress.note(f"stopped; --resume --run-dir {self.run.path} continues from {there}")
+        with suppress(BrokenPipeError):
+            self.progress.note(f"stopped; --resume --run-dir {shlex.quote(str(self.run.path))} continues from {there}")
 
     def _sync(self) -> None:
         self._rows.sync()

@@ -22,7 +22,8 @@ from typing import Any
 
 from legos_train.errors import Stopped
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, a job's end, and a terminal or connection that is closed; `nohup` keeps the last of them away."""
 GRACE = 1.0
 """Seconds that a run has to reach a point where it can stop."""
 
@@ -82,7 +83,8 @@ class Stopping:
         self._pid = os.getpid()
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
-                self._before[number] = signal.signal(number, self._handle)
+                if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as set by nohup
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:

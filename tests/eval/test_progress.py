@@ -70,7 +70,10 @@ def test_it_ends_with_two_games_and_what_they_say_in_short(capsys: pytest.Captur
         "mean": 0.1,
     }
     for ends, how in (((0.6, 0.7), "beats"), ((0.2, 0.4), "loses to"), ((0.4, 0.6), "is not shown to differ from")):
-        assert f"a {how} b" in in_short({**short_of, "ci95": (0.0, 0.2), "score_ci95": ends})
+        # the share of games won, unless one side's gain is the other's loss: then the return, however many were won
+        assert f"a {how} b" in in_short({**short_of, "ci95": (0.0, 0.2), "score_ci95": ends, "margin": 0.1})
+        returns = tuple(end - 0.5 for end in ends)
+        assert f"a {how} b" in in_short({**short_of, "ci95": returns, "score_ci95": (0.2, 0.4)})
 
 
 def test_json_on_standard_output_stays_pure(

@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,14 @@ def test_played_numbers_come_with_their_seeds(run_dir: Path, tmp_path: Path) -> 
     card = hub.card(open_run(str(path)), None, None)
     assert "| Debate-v0: mean return against random play, played |  | 0.500 (0.25 to 0.75) |" in card
     assert "random_low" not in card and "Debate-v0: truncated" not in card and "In brackets: 95 % intervals" in card
+    exact = {
+        "Debate-v0/no_loss_as_player_0": 0.5,
+        "Debate-v0/win_low": 0.5,
+        "Debate-v0/win_high": 0.5,
+        "Debate-v0/win": 0.5,
+    }
+    told = hub.card(replace(open_run(str(path)), result={**result, "average": exact}), None, None)
+    assert "as player_0, exact" in told and "In brackets" not in told, "a seat's number is as exact as the whole"
     assert "over 256 games on the seeds from 7 on" in card and "not trained on" not in card
     held_out = {"id": "Debate-v0", "games": 12}
     config = TrainConfig(seed=7, eval={"env": [held_out]})  # type: ignore[arg-type]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from legos_train.observe import Result
+from legos_train.observe import Result, eval_numbers
+from legos_train.observe.browser.entries import RunEntry
 from legos_train.observe.no_update import what_to_change
 from legos_train.observe.verdict import better_weights, gain, verdict
 
@@ -54,6 +56,33 @@ def test_less_is_better_for_some_numbers() -> None:
 def test_what_is_said(before: dict[str, float], after: dict[str, float], begins: str, says: str) -> None:
     said = verdict(before, after, updates=5)
     assert said.startswith(begins) and says in said
+
+
+def test_the_result_so_far_has_the_last_evaluation_of_every_env(tmp_path: Path) -> None:
+    """A row may hold held-out envs only; the run's own game was then missing from the result."""
+    rows: list[dict[str, Any]] = [
+        {
+            "step": 10,
+            "eval": {"nash_conv": 0.6, "nash_conv_average": 0.7, "held/accuracy": 0.1},
+            "updates": 1,
+            "seconds": 1.0,
+        },
+        {"step": 12, "eval": {"held/accuracy": 0.2}, "updates": 1, "seconds": 1.0},
+        {"step": 13, "updates": 1, "seconds": 1.0},
+    ]
+    result = Result.so_far(tmp_path, rows, {"nash_conv": 0.9, "held/accuracy": 0.1}, 20, "interrupted")
+    assert result.last == {"nash_conv": 0.6, "held/accuracy": 0.2} and result.average == {"nash_conv": 0.7}
+    assert "went from 0.900 to 0.600" in result.verdict
+    entry = RunEntry(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(json.dumps({**row, "eval": row.get("eval")}) + "\n" for row in rows)
+    )
+    assert entry.line()["numbers"]["nash_conv"] == 0.6
+
+
+def test_points_are_shown_without_an_interval() -> None:
+    assert eval_numbers.formatted({"win": 0.5, "win_low": 0.5, "win_high": 0.5}, "win") == "0.500"
+    assert eval_numbers.formatted({"win": 0.5, "win_low": 0.4, "win_high": 0.6}, "win") == "0.500 (0.40 to 0.60)"
 
 
 def test_a_contest_is_judged_by_wins_against_the_base_and_every_env_has_its_sentence() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from legos_train.observe.eval_numbers import by_weights, interval, is_number, results
+from legos_train.observe.eval_numbers import by_weights, interval, is_number, latest, results
 from legos_train.observe.report.changed_settings import flat
 from legos_train.observe.verdict import measures
 
@@ -88,8 +88,8 @@ class RunEntry:
         evaluation = row.get("eval")
         if not isinstance(evaluation, Mapping) or not evaluation:
             return
-        self._evaluation = dict(evaluation)
-        for name in measures(by_weights(self._evaluation)[0]):
+        self._evaluation = latest((self._evaluation, evaluation))
+        for name in measures(by_weights(evaluation)[0]):
             if is_number(evaluation[name]):
                 curve = self._curves.setdefault(name, [])
                 curve.append(float(evaluation[name]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -48,8 +49,9 @@ def print_table(result: Result, progress: Mode = "auto") -> None:
         f"published adapter ({result.published}; {result.published_why}): {place / 'adapter'}",
         f"report: {place / 'report.html'}",
     ]
-    missing = [f"not finished ({result.stopped}); report so far: legos report {place}"]
-    for text in (result.verdict, *(done if finished else missing), f"episodes: legos view {place}"):
+    run = shlex.quote(str(place))
+    missing = [f"not finished ({result.stopped}); report so far: legos report {run}"]
+    for text in (result.verdict, *(done if finished else missing), f"episodes: legos view {run}"):
         print(text, file=people, flush=True)
 
 

@@ -1,0 +1,59 @@
+"""What the terminal or the pipe behind a command is like does not decide whether it works."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+LEGOS = [sys.executable, "-m", "legos_train"]
+TOURNAMENT = ["tournament", "Nim-v0", "-m", "random", "-m", "optimal", "-n", "8", "--no-leaderboard"]
+
+
+def test_an_encoding_that_lacks_characters_costs_those_characters() -> None:
+    """Intervals have a plus-minus sign."""
+    done = subprocess.run(
+        [*LEGOS, *TOURNAMENT], capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, timeout=60
+    )
+    assert done.returncode == 0 and b"?" in done.stdout, done.stderr
+
+
+def test_a_closed_output_is_no_failure() -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", '"$@" >&-', "sh", *LEGOS, "eval", "Nim-v0", "-m", "random", "-n", "2"],
+        stderr=subprocess.PIPE,
+        timeout=60,
+    )
+    assert done.returncode == 0 and b"Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["connection", "reader"])
+def test_a_lost_connection_leaves_a_checkpoint(tmp_path: Path, lost: str) -> None:
+    """SIGHUP, and a pipe whose reader ended, took everything since the last checkpoint without a word."""
+    run = tmp_path / "run"
+    settings = ["--env", "Nim-v0", "--steps", "2000", "--batch-size", "2", "--eval.every", "0", "--eval.games", "2"]
+    command = [*LEGOS, "train", *settings, "--checkpoint.every", "0", "--run-dir", str(run), "--logs.progress", "plain"]
+    rows = run / "metrics.jsonl"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        while not rows.exists() or rows.read_text().count("\n") < 3:
+            assert process.poll() is None
+            time.sleep(0.1)
+        if lost == "connection":
+            process.send_signal(signal.SIGHUP)
+            process.communicate(timeout=60)
+        else:
+            process.stdout.close()
+        assert process.wait(60) == (129 if lost == "connection" else 141)
+    last = json.loads(rows.read_text().splitlines()[-1])["step"]
+    (kept,) = (run / "checkpoints").iterdir()
+    assert int(kept.name.removeprefix("step_")) in (last, last - (lost == "reader")), (
+        "a row is written before it is shown"
+    )
