@@ -127,7 +127,7 @@ def test_the_readmes_language_tasks_are_rows_of_what_was_measured() -> None:
     """Its times were once called seconds; docs/learning.md has CPU seconds."""
     measured = {(row["id"], row["seed"]): row for row in json.loads((ROOT / "docs/learning.json").read_text())}
     readme = (ROOT / "README.md").read_text()
-    row = r"^\| `([\w-]+)[^|]*\| ([\d.]+) \| ([\d.]+) \| \+([\d.]+) to \+([\d.]+) \| (\d+) CPU-s \|$"
+    row = r"^\| `([\w-]+)[^|]*\| (-?[\d.]+) \| ([\d.]+) \| \+([\d.]+) to \+([\d.]+) \| (\d+) CPU-s \|$"
     found = re.findall(row, readme, re.MULTILINE)
     assert len(found) == 5
     for name, *numbers in found:
