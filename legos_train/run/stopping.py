@@ -29,7 +29,7 @@ GRACE = 1.0
 
 
 class Stopping:
-    """Handles the two signals while it is entered. Outside the main thread it does nothing: Python delivers signals
+    """Handles the signals while it is entered. Outside the main thread it does nothing: Python delivers signals
     only to the main thread, and a run inside somebody's thread is not ours to stop.
     """
 
