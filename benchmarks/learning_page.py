@@ -126,19 +126,18 @@ def cells(folder: Path, file: Path) -> list[dict[str, Any]]:
     meanwhile.
     """
     rows = json.loads(file.read_text()) if file.exists() else []
-    for row in rows:  # of a task whose settings or base are others now
-        task = TASKS[row["id"]]
-        if row["flags"] and row["flags"] != " ".join(training(row["id"], task)):
-            row["flags"] = None
-        if row.get("base") != base(task):
-            row["base"] = None
     found = {(row["id"], row["seed"]): row for row in rows}
     for cell in sorted(folder.glob("*-v0-*.json")):
         row = json.loads(cell.read_text())
         run, task = folder / f"{row['id']}-{row['seed']}", TASKS[row["id"]]
         row |= {"roles": roles(run, task), "args": task.fixed, "curve": curve(run)}
-        row = {"flags": None, "base": None} | row
         found[row["id"], row["seed"]] = row
+    for row in found.values():
+        task = TASKS[row["id"]]
+        if row.get("flags") != " ".join(training(row["id"], task)):  # its settings are others now
+            row["flags"] = None
+        if row.get("base") != base(task):
+            row["base"] = None
     return [found[key] for key in sorted(found)]
 
 

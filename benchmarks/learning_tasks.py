@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from inference.loading import base_digest, find_model
+from inference.loading import base_digest, bundled_digest, find_model
 from legos_train.config.presets import preset
 from legos_train.observe import verdict
 
@@ -131,7 +131,7 @@ TASKS: dict[str, Task] = {
 def base(task: Task) -> str:
     """The start of the SHA-256 of the bundled model that a task trains: cells are comparable where it is the same."""
     named = preset(task.flags[task.flags.index("--preset") + 1]) if "--preset" in task.flags else {"model": "small"}
-    return base_digest(find_model(str(named.get("model", "tiny"))))[:12]
+    return str(bundled_digest(str(named.get("model", "tiny"))))
 
 
 def training(env_id: str, task: Task, model: str | None = None) -> list[str]:
@@ -204,16 +204,16 @@ def _gain(
 
 
 def cell(env_id: str, seed: int, options: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
-    """One id and seed: from the file of an earlier call if it is there."""
+    """One id and seed: from the file of an earlier call if it is there and began from the same weights."""
     file = options.out / f"{env_id}-{seed}.json"
-    if file.exists():
-        return json.loads(file.read_text())
     task, folder = TASKS[env_id], options.out / f"{env_id}-{seed}"
+    start = base_digest(find_model(options.model))[:12] if options.model else base(task)
+    if file.exists() and (kept := json.loads(file.read_text())).get("base") == start:
+        return kept
     if folder.exists():
         shutil.rmtree(folder)  # of a cell that was interrupted
     seconds = train(env_id, task, seed, folder, options.model, extra)
     flags = " ".join([*training(env_id, task, options.model), *extra])
-    start = base_digest(find_model(options.model))[:12] if options.model else base(task)
     row = {"id": env_id, "seed": seed, "flags": flags, "base": start, "cpu_seconds": seconds}
     row |= measure(env_id, task, folder, options.model or "small", options.games)
     file.write_text(json.dumps(row, indent=2) + "\n")

@@ -15,7 +15,6 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,36 +24,12 @@ from inference.client.endpoint import MISSES, Endpoint, Publication, choose
 from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
 from inference.client.http import HttpClient
 from inference.client.packing import pack
+from inference.client.pending import FAULTS, REFUSED, Pending
 from inference.client.retry import Retry
 from inference.client.shelf import Shelf
 from inference.types import Completion, InferenceError, Request
 
 logger = logging.getLogger(__name__)
-REFUSED = (400, 413, 422)
-"""Statuses that say something about what is in a call."""
-FAULTS = 3
-"""After this many server errors (500), on any server, the fault is taken to be the request's."""
-
-
-@dataclass(eq=False, slots=True)
-class Pending:
-    """A request on its way to its one answer.
-
-    Attributes:
-        since: time of its first failure.
-        faults: how often a server failed on it; after the first failure it travels alone.
-        alone: whether it travels alone because a call that it was part of was refused.
-        last: the server that failed last; tried again only if there is no other.
-    """
-
-    number: int
-    request: Request
-    publication: Publication | None
-    since: float | None = None
-    faults: int = 0
-    alone: bool = False
-    last: Endpoint | None = None
-    cancelled: bool = False
 
 
 class Fleet:

@@ -268,10 +268,9 @@ class Engine(ExactEvaluation):
             scale: factor on the product of A and B.
             version: reported as `policy_version` by completions under these weights; None: one more than the last.
             mode: what happens to the name's unfinished requests, under whichever version. `pin`: they finish under the
-                version they began with.
-                `keep`: they continue under the new one, with their existing keys and values; `token_versions` has the
-                version of each token. `wait`: like pin, and new requests wait until they are done. `abort`: they end
-                now.
+                version they began with. `keep`: they continue under the new one, with their existing keys and values;
+                `token_versions` has the version of each token. `wait`: like pin, and new requests wait until they are
+                done. `abort`: they end now.
             monotone: for publishers that may repeat a call: publishing the current version again changes nothing, and a
                 version that is older than the last, or was published with other weights, is refused.
 
@@ -355,8 +354,8 @@ class Engine(ExactEvaluation):
         """
         room = self.context - prompt_tokens
         for rows in (SIDE_BY_SIDE, 1):
-            if (least := self._stepper.longest(rows, self.context) - prompt_tokens) > 0:
-                return min(room, least)
+            if (most := self._stepper.longest(rows, self.context) - prompt_tokens) > 0:
+                return min(room, most)
         return room
 
     def _check_room(self, new_tokens: int, prompt_tokens: int) -> None:

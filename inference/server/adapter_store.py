@@ -167,8 +167,8 @@ class Adapters:
         ]
         idle = [name for name in free if name not in running | self._held.keys()]
         if free and not idle:
-            busy = f"all {self.most} adapters (--max-adapters) have requests running; try again later"
-            raise ServerError(429, busy, "rate_limit_error", retry_after=1)
+            busy = f"{self.most} adapters are loaded (--max-adapters), and those that may go have requests running"
+            raise ServerError(429, f"{busy}; try again later", "rate_limit_error", retry_after=1)
         if not idle:
             raise ServerError(
                 400,

@@ -111,9 +111,9 @@ def with_sums(seed: int | str) -> Iterator[Dialogue]:
     return stream(seed, text_shares.WITH_SUMS)
 
 
-def last(seed: int | str) -> Iterator[Dialogue]:
+def worked_out(seed: int | str) -> Iterator[Dialogue]:
     """Like `stream`, mostly the environments whose answers must be worked out."""
-    return stream(seed, text_shares.LAST)
+    return stream(seed, text_shares.WORKED_OUT)
 
 
 def long_talks(seed: int | str) -> Iterator[Dialogue]:

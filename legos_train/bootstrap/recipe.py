@@ -92,7 +92,7 @@ RECIPES = {
             TextStage(mixtures.stream, 2500),
             TextStage(mixtures.drill, 120),
             TextStage(mixtures.with_sums, 1080),
-            TextStage(mixtures.last, 260),
+            TextStage(mixtures.worked_out, 260),
             TextStage(mixtures.long_talks, 1000, peak=1e-3, limit=1024),
             TextStage(mixtures.longest, 80, peak=4e-4, limit=3072, batch_size=16),
         ),

@@ -35,7 +35,7 @@ WITH_SUMS = {
 }
 """Shares of the third stage: one row in five is sums, and hard environments come more often."""
 
-LAST = {
+WORKED_OUT = {
     **dict.fromkeys((*FIRST, "ConnectFour-v0", "KuhnPoker-v0", "LeducPoker-v0", "MatrixGame-v0", "Nim-v0"), 0.5),
     "sums": 5.0,
     "CodeGen-v0": 3.0,
@@ -51,7 +51,7 @@ LAST = {
     "SelfDistillation-v0": 6.0,
     "SimpleNegotiation-v0": 1.5,
 }
-"""Shares of the last stage: mostly tasks with answers that must be worked out."""
+"""Shares of the fourth stage: mostly tasks with answers that must be worked out."""
 
 LONG_TALKS = {
     **FIRST,
@@ -72,7 +72,7 @@ LONG_TALKS = {
     "SimpleNegotiation-v0": 7.0,
     "TicTacToe-v0": 4.0,
 }
-"""Shares of the stage with long conversations: mostly environments whose legal answers depend on all of them."""
+"""Shares of the fifth stage: mostly environments whose legal answers depend on all of them."""
 
 LONGEST = {**LONG_TALKS, "LiarsDice-v0": 90.0, "ConnectFour-v0": 10.0, "PigDice-v0": 4.0}
-"""Shares of the last stage: half of the rows are Liar's dice."""
+"""Shares of the sixth stage: half of the rows are Liar's dice."""

@@ -71,7 +71,7 @@ def in_short(row: Mapping[str, Any]) -> str:
     if row["alone"] or not row["competitive"] or row["policy"] == row["opponent"]:
         return f"In short: {row['policy']}: {played}."
     # Where one side's gain is the other's loss, the return decides: who wins more games may lose the larger pots.
-    even, ends = (0.5, row.get("score_ci95")) if "margin" in row else (0.0, row["ci95"])
+    even, ends = (0.0, row["ci95"]) if row["zero_sum"] else (0.5, row.get("score_ci95"))
     low, high = ends or (even, even)
     if low == high and row["seeds"] < SURE:
         low = high = even

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import IO, Any
 
 from legos_train.disk import fsops
@@ -123,10 +123,10 @@ class RunDirectory:
             )
         return found
 
-    def begin(self, config: str, facts: Mapping[str, str] = MappingProxyType({})) -> None:
+    def begin(self, config: str, facts: Mapping[str, str] | None = None) -> None:
         """Marks the directory as a run with the settings `config`; `facts` are kept beside its id."""
         if not (self.path / IDENTITY).exists():
-            self.write_json(IDENTITY, {"id": self.id, **facts})
+            self.write_json(IDENTITY, {"id": self.id, **(facts or {})})
         fsops.write_text(self.path / CONFIG, config)
 
     def withdraw(self) -> None:

@@ -26,8 +26,8 @@ def row(
     seat; mean return by seat (`seats`) and by role (`roles`, with intervals); shares of `OUTCOMES`, over all seats
     played, with `outcomes_ci95` of those that occurred; `turns` of the policy per game; `usage` by policy; `advice`.
     For problems with a right answer also `accuracy`: mean@K and pass@k. `alone`: there is no opponent.
-    `competitive`: whether a `win` is against the other seats or a success, see `outcomes.competitive`. Against an
-    opponent also `score` with `score_ci95`: the share of the rivals beaten, draws half.
+    `competitive`: whether a `win` is against the other seats or a success, see `outcomes.competitive`; `zero_sum`, as
+    given. Against an opponent also `score` with `score_ci95`: the share of the rivals beaten, draws half.
 
     Args:
         pairing: a policy and its opponent.
@@ -48,6 +48,7 @@ def row(
         "opponent": pairing.opponent,
         "alone": len(pairing.sides) == 1,
         "competitive": pairing.competitive and len(pairing.sides) > 1,
+        "zero_sum": zero_sum,
         "games": len(records),
         "failed": len(failed),
         "seeds": len(values),

@@ -151,7 +151,8 @@ class League:
             env: which env; one that the league does not know gets mirror play.
         """
         sides = sides_of(seats, roles)
-        if not self._plays_in(env) or len(sides) < 2 or not self.members or step <= (self.settings.start_from or -1):
+        early = 0 < step <= self.settings.start_from
+        if not self._plays_in(env) or len(sides) < 2 or not self.members or early:
             return {}
         latest = 0.0 if self.settings.mode == "fixed" else self.settings.latest
         seating = seat(self.seed, step, number, len(sides), latest)

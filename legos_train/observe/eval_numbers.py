@@ -90,6 +90,11 @@ def interval(numbers: Numbers, name: str) -> tuple[float, float] | None:
     return None if low is None or high is None else (low, high)
 
 
+def is_point(ends: tuple[float, float]) -> bool:
+    """Whether an interval has no width: its games had one seed, or all ended alike, and nothing is known of chance."""
+    return ends[1] - ends[0] < 1e-9
+
+
 def latest(evaluations: Iterable[Numbers | None]) -> dict[str, float]:
     """The numbers of each env's last evaluation, from old to new: not every evaluation measures all envs."""
     found: dict[str, Numbers] = {}
@@ -106,7 +111,7 @@ def formatted(numbers: Numbers, name: str, digits: int = 4) -> str:
     if (value := numbers.get(name)) is None:
         return ""
     ends = interval(numbers, name)
-    if ends and ends[1] - ends[0] < 1e-9:  # of one seed, or of games that all ended alike
+    if ends and is_point(ends):
         return f"{value:.3f}"
     return f"{value:.3f} ({ends[0]:.2f} to {ends[1]:.2f})" if ends else f"{value:.{digits}f}"
 

@@ -12,6 +12,7 @@ from legos_train.observe.eval_numbers import (
     MIXTURE,
     direction,
     interval,
+    is_point,
     is_worth,
     metric_name,
 )
@@ -59,11 +60,6 @@ def gain(before: Numbers, after: Numbers, name: str) -> tuple[float, float, floa
     low = change - math.hypot(after[name] - low1, high0 - before[name])
     high = change + math.hypot(high1 - after[name], before[name] - low0)
     return (change, low, high) if sign > 0 else (-change, -high, -low)
-
-
-def is_point(ends: tuple[float, float]) -> bool:
-    """Whether an interval has no width: its games had one seed, or all ended alike, and nothing is known of chance."""
-    return ends[1] - ends[0] < 1e-9
 
 
 def to_go(before: Numbers, after: Numbers, name: str) -> float | None:

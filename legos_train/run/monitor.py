@@ -235,7 +235,7 @@ def _measured(start: Mapping[str, float], last: Mapping[str, float], average: Ma
             exact = name.rpartition("/")[2] in eval_numbers.EXACT
             least = verdict.MOVED * abs(start[name]) if exact else 0.0
             gains = [verdict.gain(start, table, name) for table in (last, average) if name in table]
-            known = exact or not any(verdict.is_point((low, high)) for _, low, high in gains)
+            known = exact or not any(eval_numbers.is_point((low, high)) for _, low, high in gains)
             worse.append(max(0.0, -least - max(high for *_, high in gains)) if known else 0.0)
         if name in start and name in average:
             gained = verdict.gain(start, last, name)[0]

@@ -71,9 +71,9 @@ def test_it_ends_with_two_games_and_what_they_say_in_short(capsys: pytest.Captur
     }
     for ends, how in (((0.6, 0.7), "beats"), ((0.2, 0.4), "loses to"), ((0.4, 0.6), "is not shown to differ from")):
         # the share of games won, unless one side's gain is the other's loss: then the return, however many were won
-        assert f"a {how} b" in in_short({**short_of, "ci95": (0.0, 0.2), "score_ci95": ends, "margin": 0.1})
+        assert f"a {how} b" in in_short({**short_of, "ci95": (0.0, 0.2), "score_ci95": ends, "zero_sum": False})
         returns = tuple(end - 0.5 for end in ends)
-        assert f"a {how} b" in in_short({**short_of, "ci95": returns, "score_ci95": (0.2, 0.4)})
+        assert f"a {how} b" in in_short({**short_of, "ci95": returns, "score_ci95": (0.2, 0.4), "zero_sum": True})
 
 
 def test_json_on_standard_output_stays_pure(
@@ -96,7 +96,16 @@ def test_equal_results_are_given_no_interval_and_few_of_them_no_winner(capsys: p
     assert main(command) == 0
     said = capsys.readouterr().out
     assert "mean@1      100.0%  (no interval)" in said and "on all 8 seeds: there is no interval" in said
-    row = {"alone": False, "competitive": True, "policy": "a", "opponent": "b", "env": "E", "games": 4, "mean": 1.0}
+    row = {
+        "alone": False,
+        "competitive": True,
+        "policy": "a",
+        "opponent": "b",
+        "env": "E",
+        "games": 4,
+        "mean": 1.0,
+        "zero_sum": True,
+    }
     won = {"ci95": (1.0, 1.0), "score_ci95": (1.0, 1.0)}
     assert "a is not shown to differ from b" in in_short({**row, **won, "seeds": 1})
     assert "a beats b" in in_short({**row, **won, "seeds": 6})
