@@ -1,10 +1,13 @@
-"""The cost of several learners: trained tokens per CPU-second of one policy and of eight, in turn, in one process.
+"""The cost of several learners: trained tokens per CPU-second of one policy, of eight, and of one of the eight alone.
+
+The three train in turn, in one process.
 
     python -m benchmarks.population --env TicTacToe-v0 --games 256
 
 The run has eight copies of an environment, so the games are the same; with `[[learner]]` tables each copy has its own
 policy. Equal prompts of one policy are computed once, those of two policies are not, so much depends on the number of
-distinct prompts: Kuhn poker has 12 in total.
+distinct prompts: Kuhn poker has 12 in total. A single learner with its share of the games has no such advantage: it is
+what eight runs, one after the other, would cost.
 """
 
 from __future__ import annotations
@@ -29,19 +32,24 @@ def main() -> None:
     copies = [{"id": options.env, "name": f"copy_{number}"} for number in range(options.learners)]
     agents = legos_envs.make(options.env).possible_agents
     tables = [{"name": c["name"], "roles": [f"{c['name']}/{agent}" for agent in agents]} for c in copies]
-    trainers = {1: trainer(copies, [], options.games), options.learners: trainer(copies, tables, options.games)}
+    several = f"{options.learners} learners"
+    trainers = {
+        "1 learner": trainer(copies, [], options.games),
+        several: trainer(copies, tables, options.games),
+        "1 alone": trainer(copies[:1], [], options.games // options.learners),
+    }
     tokens, seconds = dict.fromkeys(trainers, 0), dict.fromkeys(trainers, 0.0)
     for step in range(options.steps + 1):
-        for count, one in trainers.items():
+        for who, one in trainers.items():
             before = cpu()
             record = one.step()
             if step:  # the first one warms up
-                tokens[count] += record["action_tokens"]
-                seconds[count] += cpu() - before
-    speed = {count: tokens[count] / seconds[count] for count in trainers}
-    for count, value in speed.items():
-        print(f"{count} learner{'s' * (count > 1)}  {value:,.0f} tokens per CPU-second")
-    print(f"ratio {speed[options.learners] / speed[1]:.2f}")
+                tokens[who] += record["action_tokens"]
+                seconds[who] += cpu() - before
+    speed = {who: tokens[who] / seconds[who] for who in trainers}
+    for who, value in speed.items():
+        ratio = "" if who == several else f", {several} are {speed[several] / value:.2f} times as fast"
+        print(f"{who}: {value:,.0f} tokens per CPU-second{ratio}")
     for one in trainers.values():
         one.parts.close()
 
