@@ -37,6 +37,11 @@ class Artifact:
         return self.successes / self.attempts if self.attempts else None
 
     @property
+    def expected_rate(self) -> float:
+        """See `expected_rate`."""
+        return float(expected_rate(self.successes, self.attempts))
+
+    @property
     def learnability(self) -> float:
         """See `learnability`."""
         return float(learnability(self.successes, self.attempts))
@@ -48,14 +53,18 @@ class Artifact:
         return "unseen" if rate is None else "easy" if rate > EASY else "hard" if rate < HARD else "medium"
 
 
+def expected_rate(successes: Any, attempts: Any) -> Any:
+    """(successes + 1) / (attempts + 2), of numbers or arrays: Laplace's rule of succession. One failure is not 0."""
+    return (successes + 1.0) / (attempts + 2.0)
+
+
 def learnability(successes: Any, attempts: Any) -> Any:
-    """p(1 - p) with p = (successes + 1) / (attempts + 2), of numbers or arrays: at most 1/4, which is also the value
-    before any attempt.
+    """p(1 - p) with p = `expected_rate`, of numbers or arrays: at most 1/4, which is also the value before any attempt.
 
     The variance of a success, as in Foster and Foerster 2025, "Learning to Reason at the Frontier of Learnability"
-    (arXiv 2502.12272), with Laplace's rule of succession: what was never tried counts as most learnable.
+    (arXiv 2502.12272): what was never tried counts as most learnable.
     """
-    p = (successes + 1.0) / (attempts + 2.0)
+    p = expected_rate(successes, attempts)
     return p * (1.0 - p)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from legos_envs import Episode
 from legos_envs.tasks.problems import SPICE, Dataset
-from legos_train.arena.artifact import learnability
+from legos_train.arena.artifact import Artifact, learnability
 from legos_train.arena.artifact_store import ArtifactStore
 from legos_train.arena.curriculum.shares import is_settled, mean, suitable, with_options
 from legos_train.config import sections
@@ -66,18 +66,21 @@ class ItemSampler:
         odds = np.full(len(self.items[name]), learnability(0, 0))
         for item in self.store.entries(name):
             at = self._index[name].get(item.key)
-            rate = item.pass_rate
             old = s.max_age is not None and step - (item.last or 0) > s.max_age
-            if at is not None and rate is not None and not old:
-                odds[at] = item.learnability if s.low <= rate <= s.high else 0.0
+            if at is not None and not old:
+                odds[at] = item.learnability if self._passes(item) else 0.0
         return odds
+
+    def _passes(self, item: Artifact) -> bool:
+        """The gate. Estimated rates, since an item's first answer is right or wrong and would end it."""
+        return self.settings.low <= item.expected_rate <= self.settings.high
 
     def learn(self, episodes: Sequence[Episode], step: int) -> dict[str, float]:
         """Records who was right.
 
         Returns:
-            `tried`: items with a record; `pass_rate`: of this step; `gated`: share of the items with a record whose
-            pass rate is outside of the gate.
+            `tried`: items with a record; `pass_rate`: of this step; `gated`: share of the items with a record that the
+            gate leaves out.
         """
         rates: list[float] = []
         with self.store.transaction():
@@ -92,9 +95,8 @@ class ItemSampler:
                 at = number if known is None else known.id
                 if at is not None:
                     self.store.record(at, right, tried, step)
-        s = self.settings
-        kept = [item.pass_rate for name in self.items for item in self.store.entries(name)]
-        outside = [float(not s.low <= rate <= s.high) for rate in kept if rate is not None]
+        tried = [item for name in self.items for item in self.store.entries(name) if item.attempts]
+        outside = [float(not self._passes(item)) for item in tried]
         return {"tried": float(len(outside)), "pass_rate": mean(rates), "gated": mean(outside)}
 
     def result(self, episode: Episode) -> tuple[str, dict[str, Any], int, int] | None:
@@ -115,8 +117,8 @@ class LearnabilitySampler(ItemSampler):
     $$P(i) \propto p_i\,(1 - p_i) \qquad p_i = \frac{s_i + 1}{n_i + 2}$$
 
     s of n attempts at item i were right; p (1 - p) is the variance of a success, and largest for an item that was never
-    tried. Items whose pass rate lies outside of `low` ... `high` are left out. Records older than `max_age` steps no
-    longer count, so an item that was once too hard is tried again.
+    tried. Items with p outside of `low` ... `high` are left out: at 0.1, those never right in nine attempts. Records
+    older than `max_age` steps no longer count, so an item that was once too hard is tried again.
 
     When: `Dataset-v0`, `GSM8K-v0` and environments built on them, with many items that are too easy or too hard.
 
