@@ -27,6 +27,8 @@ from legos_train.run.step_record import Clock, step_record
 
 MAX_EMPTY = 20
 """Number of steps in a row without training data after which a run stops."""
+VISIBLE = 1e-6
+"""A change of all weights together that must show in some logit. Without a signal, updates are rounding, below 1e-9."""
 
 
 class Trainer:
@@ -213,9 +215,13 @@ class Trainer:
 
 
 def probes(batch: Batch | BatchByLearner, numbers: Mapping[str, Any]) -> dict[str | None, Sequence[int]]:
-    """For each learner with new weights (None: the only one), a prompt of its batch whose logits must change."""
+    """For each learner with visibly new weights (None: the only one), a prompt of its batch whose logits must change."""
     parts = {None: (batch, numbers)} if isinstance(batch, Batch) else _by_learner(batch, numbers)
-    return {name: part.context(0) for name, (part, own) in parts.items() if own["updates"] and own["adapter_change"]}
+    return {
+        name: part.context(0)
+        for name, (part, own) in parts.items()
+        if own["updates"] and own["adapter_change"] > VISIBLE
+    }
 
 
 def _by_learner(batch: BatchByLearner, numbers: Mapping[str, Any]) -> dict[str | None, tuple[Batch, Any]]:
