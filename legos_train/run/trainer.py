@@ -215,7 +215,7 @@ class Trainer:
 
 
 def probes(batch: Batch | BatchByLearner, numbers: Mapping[str, Any]) -> dict[str | None, Sequence[int]]:
-    """For each learner with visibly new weights (None: the only one), a prompt of its batch whose logits must change."""
+    """For each learner with visibly new weights (None: the only one), a prompt whose logits must change."""
     parts = {None: (batch, numbers)} if isinstance(batch, Batch) else _by_learner(batch, numbers)
     return {
         name: part.context(0)
