@@ -31,6 +31,10 @@ LABEL = re.compile(r"\banswer[*\s]*:", re.IGNORECASE)
 DECIMAL = re.compile(
     r"([+-]?)(?:([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.([0-9]*))?|\.([0-9]+))([eE][+-]?[0-9]{1,3})?(%?)"
 )
+SCIENTIFIC = re.compile(
+    r"([+-]?[0-9]+(?:\.[0-9]+)?)\s*(?:\\times|\\cdot|[x*\u00d7\u00b7])\s*10\s*\^\s*(?:\{\s*([+-]?[0-9]{1,3})\s*\}|([+-]?[0-9]{1,3}))"
+)
+"""A number as in `5 \\times 10^{-5}`."""
 INLINE = re.compile(r"\\\((?P<round>.*)\\\)\.?|\\\[(?P<square>.*)\\\]\.?", re.DOTALL)
 """A text that is one formula between LaTeX's delimiters."""
 SHARP = re.compile(r"(?<=[A-Za-z])#(?![0-9A-Za-z#])")
@@ -266,6 +270,8 @@ def _plain(text: str) -> str:
 def _number(text: str) -> tuple[Fraction, bool] | None:
     """The value of a text that is a number, and whether it has a percent sign."""
     text = text.replace("- ", "-", 1) if text.startswith("- ") else text
+    if match := SCIENTIFIC.fullmatch(text):
+        return Fraction(f"{match[1]}e{match[2] or match[3]}"), False
     if match := DECIMAL.fullmatch(text):
         sign, whole, part, bare, exponent, percent = match.groups()
         digits = f"{(whole or '0').replace(',', '')}.{part or bare or '0'}{exponent or ''}"

@@ -108,6 +108,9 @@ def test_any_text_is_read_in_linear_time(text):
         ("5e-05", "0.00005"),
         ("1E3", "1000"),
         ("2.5e+2", "250"),
+        ("5\\times10^{-5}", "0.00005"),
+        ("-1.5 \\cdot 10^{2}", "-150"),
+        ("5 x 10^3", "5,000"),
     ],
 )
 def test_same_number(one, other):
@@ -207,6 +210,8 @@ def test_same_answer_without_math_verify(given, truth, monkeypatch):
         ("18 divided by two", "18"),
         ("C#", "C"),
         ("1e999", "1"),
+        ("5 \\times 10^{-4}", "0.00005"),
+        ("5 x 10", "50"),
         ("1 1/2", "11/2"),
         (".5 miles", "5 miles"),
         ("price > cost", "price < cost"),
