@@ -45,7 +45,7 @@ def make_parser() -> Parser:
 def run(arguments: Sequence[str]) -> int:
     p = make_parser()
     options = p.parse_args(arguments)
-    names = list(dict.fromkeys(options.policy))
+    names = list(dict.fromkeys(map(words.spelled, options.policy)))
     path = None if options.no_leaderboard else options.leaderboard or leaderboard.default_path()
     if not options.env and not names:
         if path is None or not path.exists():

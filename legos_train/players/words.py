@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import hashlib
-import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,24 +20,24 @@ from legos_train.errors import PolicyError
 
 if TYPE_CHECKING:
     from legos_train.players.endpoint import EndpointPlayer
-from legos_train.players import bases as bases  # noqa: PLC0414  other rooms enter these two here
+from legos_train.players import bases as bases  # noqa: PLC0414  other rooms enter these here
 from legos_train.players import strategies as strategies  # noqa: PLC0414
 from legos_train.players.actors import TOKENS, default_tokens
 from legos_train.players.chat_api import checked_word, is_endpoint
+from legos_train.players.names import PUBLISHED as PUBLISHED  # noqa: PLC0414
+from legos_train.players.names import fingerprint as fingerprint  # noqa: PLC0414
+from legos_train.players.names import is_code as is_code  # noqa: PLC0414
+from legos_train.players.names import locate as locate  # noqa: PLC0414
+from legos_train.players.names import read_weights as read_weights  # noqa: PLC0414
+from legos_train.players.names import run_settings as run_settings  # noqa: PLC0414
+from legos_train.players.names import spelled as spelled  # noqa: PLC0414
 from legos_train.players.player import ModelPlayer
 from legos_train.players.replies import read_reply
 
-PUBLISHED = ("last", "average", "best")
 OPTIONS = {
     "temperature", "max_tokens", "renderer", "thinking", "thinking_tokens", "dequantize", "timeout", "connections",
 }  # fmt: skip
 """Arguments of `Cast` that are command-line options of the same name."""
-CODE_POLICIES = ("random", "optimal", "human", "scripted")
-ACCEPTED = (
-    f"random, optimal, human, scripted:NAME, {', '.join(BUNDLED)}, a model directory or hub name (with +ADAPTER if "
-    "wanted), an adapter directory, a run directory (with @last, @average, @best or @step_N), a strategy directory of "
-    "`legos exploit`, an endpoint http://HOST:PORT/v1#MODEL"
-)
 WORDS = """Policies:
   random, optimal, scripted:NAME   code; `legos envs show ENV` has the names
   human                            you, in the terminal
@@ -255,11 +252,6 @@ def _check(spec: str) -> None:
         raise PolicyError(str(error)) from None
 
 
-def is_code(spec: str) -> bool:
-    """Whether a name is a policy without a model."""
-    return spec.partition(":")[0] in CODE_POLICIES and (":" in spec) == spec.startswith("scripted:")
-
-
 def saved_strategy(spec: str, env: Any) -> policies.TabularPolicy:
     """The player of a strategy directory, for an env.
 
@@ -271,119 +263,3 @@ def saved_strategy(spec: str, env: Any) -> policies.TabularPolicy:
         return policies.TabularPolicy(env, strategies.strategy_table(spec, infosets).__getitem__)
     except (TypeError, ValueError) as error:
         raise PolicyError(f"{spec} cannot play here: {error}") from None
-
-
-def locate(spec: str) -> tuple[str, Path | None]:
-    """The base model, and the adapter or checkpoint directory (or None), for a name; see `read_weights`.
-
-    Raises:
-        PolicyError: it is neither.
-    """
-    base, plus, adapter = spec.partition("+")
-    if plus:
-        bases.check_adapter(folder := _adapter(Path(adapter)), base)
-        return base, folder
-    name, at, which = spec.partition("@")
-    path = Path(name)
-    if (path / "config.toml").exists() and not (path / "adapter_config.json").exists():
-        model = str(run_settings(path).get("model", "tiny"))
-        found = _of_run(path, which)
-        bases.check_run(path, model)
-        return model, found
-    if at and "/" in name and name[0] not in "./" and not path.parent.exists():
-        return spec, None  # of the hub, at a revision
-    if at:
-        raise PolicyError(f"{spec!r}: {name!r} is not a run directory (no config.toml in it)")
-    if (path / "adapter_config.json").exists():
-        config = json.loads((path / "adapter_config.json").read_text())
-        found = config.get("legos", {}).get("base_model") or config.get("model")
-        if not found:
-            raise PolicyError(f"the adapter {spec!r} does not say which model it is for; write MODEL+{spec}")
-        bases.check_adapter(path)
-        return found, path
-    if "/" in spec and not path.exists() and (runs := sorted(path.parent.glob("*/config.toml"))):
-        names = ", ".join(str(found.parent) for found in runs[:8])
-        raise PolicyError(f"no run {spec!r}; that folder has: {names}")
-    if spec.startswith("runs/") and not path.exists():
-        raise PolicyError(f"no run {spec!r}: there is no such directory; `legos train --run-dir {spec}` creates one")
-    if (
-        spec in BUNDLED
-        or (path / "config.json").exists()
-        or ("/" in spec and not path.exists() and spec[0] not in "./")
-    ):
-        return spec, None
-    near = difflib.get_close_matches(spec, (*CODE_POLICIES, *BUNDLED), 1)
-    hint = f" Did you mean http://{spec}?" if "#" in spec else f" Did you mean {near[0]!r}?" if near else ""
-    raise PolicyError(f"no policy {spec!r}.{hint} Accepted: {ACCEPTED}")
-
-
-def run_settings(run: Path) -> dict[str, Any]:
-    """The settings of a run directory from its `config.toml`.
-
-    Raises:
-        PolicyError: the file cannot be read.
-    """
-    try:
-        return tomllib.loads((run / "config.toml").read_text())
-    except (OSError, ValueError) as error:
-        raise PolicyError(f"the settings of the run {str(run)!r} cannot be read: {error}") from None
-
-
-def read_weights(where: Path) -> tuple[dict[str, Any], float, int]:
-    """LoRA weights by mlx-lm's names, their scale and their version, from an adapter or a checkpoint directory.
-
-    Raises:
-        AdapterError, CorruptCheckpoint: the files are incomplete.
-    """
-    if (where / "adapter_config.json").exists():
-        from inference import read_adapter
-
-        found = read_adapter(where)
-        return found.weights, found.scale, int(found.config.get("legos", {}).get("step", 0))
-    from legos_train.disk import checkpoint
-
-    scale = run_settings(where.parents[1])["lora"]["scale"]
-    return checkpoint.read(where).arrays["adapter"], float(scale), int(where.name.removeprefix("step_"))
-
-
-def fingerprint(where: Path) -> str:
-    """Identifies the weights in an adapter or a checkpoint directory: the start of their SHA-256."""
-    file = where / ("adapters.safetensors" if (where / "adapter_config.json").exists() else "adapter.safetensors")
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
-    except FileNotFoundError:
-        raise PolicyError(f"no weights in {str(where)!r}: {file.name} is missing") from None
-
-
-def _adapter(path: Path) -> Path:
-    if not (path / "adapter_config.json").exists():
-        if several := sorted(found.parent.name for found in path.glob("*/adapter_config.json")):
-            raise PolicyError(
-                f"{str(path)!r} has the adapters of several learners, {', '.join(several)}: name one, such as "
-                f"{path / several[0]}; in evaluations, --seat ROLE={path / several[-1]} gives a seat to another"
-            )
-        raise PolicyError(f"no adapter in {str(path)!r}: adapter_config.json is missing")
-    return path
-
-
-def _of_run(run: Path, which: str) -> Path:
-    """The path of a run's weights named `which`: the published ones (""), `last`, `step_40`, ..."""
-    path = run / (which or "adapter")
-    if which.startswith("step_"):
-        path = run / "checkpoints" / which
-        if several := sorted(path.glob("adapter.*.safetensors")):
-            name = several[0].name.split(".")[1]
-            raise PolicyError(
-                f"{run}@{which} holds several learners; the last and the best are policies: {run}/last/{name}"
-            )
-        if (path / "adapter.safetensors").exists():
-            return path
-    elif path.exists():
-        return _adapter(path)
-    steps = (run / "checkpoints").glob("step_*/adapter.safetensors")
-    kept = [file.parent.name for file in sorted(steps, key=lambda file: file.stat().st_mtime)]
-    there = [name for name in PUBLISHED if (run / name / "adapter_config.json").exists()] + kept
-    missing = "that checkpoint is not kept" if which.startswith("step_") else f"there are no weights {path.name!r}"
-    have = ", ".join(f"{run}@{name}" for name in there) or "none (see checkpoint.keep)"
-    go_on = "" if (run / "adapter").exists() else f"; `legos train --resume --run-dir {run}` finishes the run"
-    raise PolicyError(f"{run}{'@' * bool(which)}{which}: {missing}; available: {have}{go_on}")

@@ -16,6 +16,7 @@ from legos_train.cli.tournament import lines
 from legos_train.evaluation import crossplay
 from legos_train.evaluation.crossplay import online, payoffs, ratings, standings
 from legos_train.evaluation.leaderboard import Leaderboard, LeaderboardError, Meeting, default_path
+from legos_train.players import words
 from tests.eval.stub import chat, error, legal, serving
 
 
@@ -204,6 +205,24 @@ def test_more_than_two_seats(capsys: pytest.CaptureFixture[str]) -> None:
         ("scripted:first", "random"),
     }
     assert all(len(row["seats"]) == 3 and row["games"] == 6 for row in found["rows"])
+
+
+def test_a_directory_is_one_participant_however_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs/x").mkdir(parents=True)
+    same = ["./runs/x/", str(tmp_path / "runs" / "x"), "runs//x", "runs/y/../x"]
+    (tmp_path / "runs/y").mkdir()
+    assert {words.spelled(one) for one in same} == {"runs/x"}
+    assert words.spelled("tiny+./runs/x") == "tiny+runs/x" and words.spelled("runs/x/@best") == "runs/x@best"
+    assert {one: words.spelled(one) for one in WORDS} == {one: one for one in WORDS}
+    with pytest.raises(SystemExit):
+        main(["tournament", "KuhnPoker-v0", "-m", "runs/x", "-m", "./runs/x"])
+    assert "two different policies" in capsys.readouterr().err
+
+
+WORDS = ("tiny", "random", "scripted:first", "org/name@main", "http://localhost:1/v1#a/./b", "../elsewhere")
 
 
 @pytest.mark.parametrize(

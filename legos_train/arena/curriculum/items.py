@@ -95,8 +95,8 @@ class ItemSampler:
                 at = number if known is None else known.id
                 if at is not None:
                     self.store.record(at, right, tried, step)
-        tried = [item for name in self.items for item in self.store.entries(name) if item.attempts]
-        outside = [float(not self._passes(item)) for item in tried]
+        recorded = [item for name in self.items for item in self.store.entries(name) if item.attempts]
+        outside = [float(not self._passes(item)) for item in recorded]
         return {"tried": float(len(outside)), "pass_rate": mean(rates), "gated": mean(outside)}
 
     def result(self, episode: Episode) -> tuple[str, dict[str, Any], int, int] | None:
