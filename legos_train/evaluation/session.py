@@ -197,8 +197,15 @@ class Session:
                 systems=self.systems,
             )
             try:
-                failures = stage.play(list({game.key: game for _, games in schedule for game in games}.values()))
+                planned = {game.key: game for _, games in schedule for game in games}
+                failures = stage.play(list(planned.values()))
                 kept = journal.records
+                if others := kept.keys() - planned.keys():
+                    print(
+                        f"{journal.folder} also holds {len(others)} game{'s' * (len(others) != 1)} of other commands, "
+                        "which `legos view` counts with these; to see them apart, give each its own --out",
+                        file=sys.stderr,
+                    )
                 played = [(pairing, [kept[g.key] for g in games if g.key in kept]) for pairing, games in schedule]
                 rows = [
                     row(

@@ -106,6 +106,17 @@ def test_other_games_are_not_taken_for_these(tmp_path: Path, capsys: pytest.Capt
         assert len(journal.records) == 24
 
 
+def test_games_of_other_commands_in_the_folder_are_mentioned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = []
+    for temperature in ("1", "1", "0.5"):
+        assert main(["eval", "KuhnPoker-v0", "-m", "tiny", "-n", "2", "--no-exact", "--temperature", temperature,
+                     "--out", str(tmp_path), "--json"]) == 0  # fmt: skip
+        said.append("also holds 2 games of other commands" in capsys.readouterr().err)
+    assert said == [False, False, True]
+
+
 def test_two_processes_do_not_write_one_folder(tmp_path: Path) -> None:
     with Journal(tmp_path), pytest.raises(JournalError, match="another process"):
         Journal(tmp_path)
