@@ -22,6 +22,7 @@ from legos_train.evaluation.intervals import expanded_levels
 from legos_train.evaluation.leaderboard import Leaderboard, Meeting
 from legos_train.evaluation.outcomes import TIE
 from legos_train.evaluation.session import Played, Session
+from legos_train.evaluation.summary import Row
 
 RESAMPLES = 200
 
@@ -54,10 +55,22 @@ def tournament(session: Session, policies: Sequence[str], leaderboard: Path | No
             "failed": failed,
             "setting": session.facts(),
         }
+        results["notes"] += stakes(played, rows)
         if board is not None:
             results["leaderboard"] = {"file": str(board.path), "new_games": board.add(games), "games": len(games)}
         journal.write_results(results)
     return results
+
+
+def stakes(played: Played, rows: Sequence[Row]) -> Iterator[str]:
+    """Notes on pairs of which one wins more games, which is what ratings count, and the other more in returns."""
+    for (_, records), row in zip(played, rows, strict=True):
+        scores = [record["score"] for record in records if record["score"] is not None]
+        if row["zero_sum"] and row["mean"] and scores and (np.mean(scores) - 0.5) * row["mean"] < 0:
+            yield (
+                f"{row['policy']} scores {np.mean(scores):.0%} in {row['env']} against {row['opponent']}, yet its mean "
+                f"return is {row['mean']:+.3f}: games are played for different stakes, and ratings count games"
+            )
 
 
 def pairings(session: Session, title: str, policies: Sequence[str]) -> Iterator[Pairing]:

@@ -207,6 +207,17 @@ def test_more_than_two_seats(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(len(row["seats"]) == 3 and row["games"] == 6 for row in found["rows"])
 
 
+def test_a_note_where_the_winner_of_most_games_loses_chips(capsys: pytest.CaptureFixture[str]) -> None:
+    found = tournament(capsys, "LeducPoker-v0", "-m", "random", "-m", "optimal", "-n", "64", "--no-leaderboard")
+    row = found["rows"][0]
+    score = found["ratings"][row["policy"]]["score"]
+    noted = [note for note in found["notes"] if "different stakes" in note]
+    assert bool(noted) == ((score - 0.5) * row["mean"] < 0)
+    rows = [{"policy": "a", "opponent": "b", "env": "X", "zero_sum": True, "mean": mean} for mean in (-0.5, 0.5, 0.0)]
+    played: Any = [(None, [{"score": 1.0}, {"score": 1.0}, {"score": 0.0}, {"score": None}])] * 3
+    assert [note[:30] for note in crossplay.stakes(played, rows)] == ["a scores 67% in X against b, y"]
+
+
 def test_a_directory_is_one_participant_however_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
