@@ -59,6 +59,11 @@ Arguments = Annotated[dict[str, Any], AfterValidator(with_none)]
 """Arguments of an external function, any of which may be None."""
 
 
+def as_named(value: Any) -> Any:
+    """A method's settings; its name may stand for them: `credit="rae"`."""
+    return {"name": value} if isinstance(value, str) else value
+
+
 def as_entries(value: Any) -> Any:
     """A list of tables; a single one may stand alone, and one with only an id may be that id."""
     many = [value] if isinstance(value, str | dict | Section) else value

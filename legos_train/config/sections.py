@@ -12,7 +12,7 @@ from inference.address import Address, SecretError
 from legos_train.config.eval_settings import EvaluationSettings as EvaluationSettings  # noqa: PLC0414
 from legos_train.config.eval_settings import HeldOutEntry as HeldOutEntry  # noqa: PLC0414
 from legos_train.players.actors import checked_word
-from legos_train.settings import Arguments, Section
+from legos_train.settings import Arguments, Section, as_named
 
 
 def _server_address(text: str) -> str:
@@ -92,6 +92,8 @@ class LearnerEntry(Section):
     """Settings of `[loss]` that differ for this learner."""
     credit: dict[str, Any] = Field(default_factory=dict)
     """Settings of `[credit]` that differ for this learner."""
+
+    _named = field_validator("credit", "loss", mode="before")(as_named)
 
     @field_validator("optim", "loss", "credit")
     @classmethod

@@ -45,7 +45,7 @@ from legos_train.errors import ConfigError
 from legos_train.league import LeagueSettings
 from legos_train.loss import LossSettings
 from legos_train.players import actors, replies
-from legos_train.settings import Arguments, Section, as_entries
+from legos_train.settings import Arguments, Section, as_entries, as_named
 
 if TYPE_CHECKING:
     from inference.text import Renderer
@@ -131,12 +131,7 @@ class TrainConfig(Section):
             except ValidationError as error:
                 raise ConfigError("; ".join(explained(e, TrainConfig) for e in error.errors())) from None
 
-    @field_validator("credit", "loss", mode="before")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        """Accepts a method by its name alone: `credit="rae"`."""
-        return {"name": value} if isinstance(value, str) else value
-
+    _named = field_validator("credit", "loss", mode="before")(as_named)
     _entries = field_validator("env", mode="before")(as_entries)
 
     @model_validator(mode="after")

@@ -319,7 +319,7 @@ def test_who_may_be_sampled_warm_is_decided_by_the_loss_of_the_learner() -> None
 
 def test_groups_are_played_where_the_credit_of_a_learner_compares_them() -> None:
     tree = {"name": "hierarchical_grpo", "root_peers": "batch"}
-    for shared, own, size in (("grpo", {"name": "rae"}, 1), (tree, {"root_peers": "group"}, 8), (tree, {}, 1)):
+    for shared, own, size in (("grpo", "rae", 1), (tree, {"root_peers": "group"}, 8), (tree, {}, 1)):
         assert small(credit=shared, learner=[{**one, "credit": own} for one in BOTH]).grouped == size
 
 
