@@ -142,8 +142,8 @@ MUTANTS = [
         ),
         (
             "lower-limit-goes-up",
-            "tilt(counts, -np.concatenate(slopes) / 2, possible, z)",
-            "tilt(counts, np.concatenate(slopes) / 2, possible, z)",
+            "tilt(counts, -np.concatenate(slopes) / 2, possible, Z)",
+            "tilt(counts, np.concatenate(slopes) / 2, possible, Z)",
             "both ends of the interval are above the estimate",
         ),
     ),
