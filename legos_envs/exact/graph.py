@@ -120,6 +120,10 @@ class GameGraph:
                     reached[child] += mass * probability
         return reached
 
+    def reach_without(self, player: int, table: Sequence[Sequence[float]]) -> list[float]:
+        """The counterfactual reach of a player: that of `reach` if all others play a table."""
+        return self.reach([None if other == player else table for other in range(self.num_players)])
+
     def values(self, table: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
         """Per node, each player's expected return when all play according to a table of `probabilities`."""
         values: list[tuple[float, ...]] = list(self.returns)

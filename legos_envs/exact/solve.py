@@ -75,7 +75,7 @@ def _returns(graph: GameGraph, table: list[list[float]]) -> tuple[float, ...]:
 
 
 def _respond(graph: GameGraph, table: list[list[float]], player: int) -> tuple[float, dict[InfoSet, str]]:
-    reached = graph.reach([None if i == player else table for i in range(graph.num_players)])
+    reached = graph.reach_without(player, table)
     values: dict[int, float] = {}
     chosen: dict[int, int] = {}
 

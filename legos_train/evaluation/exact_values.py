@@ -175,9 +175,7 @@ def regrets(game: Game, policy: PolicyTable) -> dict[InfoSet, Regret]:
     table = graph.probabilities(policy.__getitem__)
     values = graph.values(table)
     everybody = graph.reach([table] * game.num_players)
-    without = [
-        graph.reach([None if i == p else table for i in range(game.num_players)]) for p in range(game.num_players)
-    ]
+    without = [graph.reach_without(player, table) for player in range(game.num_players)]
     result: dict[InfoSet, Regret] = {}
     for at, info in enumerate(graph.infosets):
         moves = graph.move_values(at, [without[info.player][node] for node in graph.members[at]], values)

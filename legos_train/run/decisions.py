@@ -181,8 +181,7 @@ def _add(
     values, reached = graph.values(policy), graph.reach([_mixed(policy, table.explore)] * env.game.num_players)
     mixing = [reached] * env.game.num_players  # weights of states within a decision point: the others do not explore
     if table.explore:
-        seats = range(env.game.num_players)
-        mixing = [graph.reach([None if seat == own else policy for seat in seats]) for own in seats]
+        mixing = [graph.reach_without(player, policy) for player in range(env.game.num_players)]
     worst = np.min([returns for returns in graph.returns if returns], axis=0)
     scales = spreads(graph) if table.scaled else [1.0] * env.game.num_players
     visits = [sum(reached[node] for node in nodes) for nodes in graph.members]
@@ -221,15 +220,9 @@ def action_values(
         chances: probability that the others and chance reach each node.
         scale: divisor of the values.
     """
-    info, nodes = graph.infosets[at], graph.members[at]
-    met = sum(chances[node] for node in nodes)
-    if not met:
-        return None
-    gains = np.zeros(len(info.legal))
-    for node in nodes:
-        gains += chances[node] * np.array([values[child][info.player] for child in graph.children[node]])
-    gains /= met * scale
-    return gains
+    weights = [chances[node] for node in graph.members[at]]
+    met = sum(weights)
+    return np.array(graph.move_values(at, weights, values)) / (met * scale) if met else None
 
 
 def spreads(graph: Any) -> list[float]:

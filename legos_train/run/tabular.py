@@ -41,8 +41,8 @@ def softmax(logits: Floats) -> Floats:
 def values_of(graph: Any, policy: Probabilities, scales: Sequence[float]) -> Probabilities:
     """What each action of each information set is worth to its player, (A,), in spreads of the returns."""
     table = [p.tolist() for p in policy]
-    values, seats = graph.values(table), range(graph.num_players)
-    chances = [graph.reach([None if seat == own else table for seat in seats]) for own in seats]
+    values = graph.values(table)
+    chances = [graph.reach_without(player, table) for player in range(graph.num_players)]
     out = []
     for at, info in enumerate(graph.infosets):
         found = action_values(graph, at, values, chances[info.player], scales[info.player])

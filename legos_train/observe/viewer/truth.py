@@ -57,7 +57,7 @@ def solve(game: Any) -> Values:
     at_node = graph.values(table)
     result: Values = {}
     for player in range(graph.num_players):
-        reached = graph.reach([None if other == player else table for other in range(graph.num_players)])
+        reached = graph.reach_without(player, table)
         for index, infoset in enumerate(graph.infosets):
             if infoset.player != player:
                 continue
