@@ -9,7 +9,9 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-LEVEL = 0.975
+LEVEL, POWER = 0.975, 0.8
+DETECTED = NormalDist().inv_cdf(LEVEL) + NormalDist().inv_cdf(POWER)
+"""The effect, in standard errors, that a test at the 5 % level detects with that probability."""
 CELLS = 4_000_000  # size of a block of resamples, to bound memory
 
 
@@ -69,24 +71,21 @@ def student(degrees: int) -> float:
     return float(sum(term / degrees**power for power, term in enumerate(terms)))
 
 
-def needed(values: ArrayLike, difference: float | None = None, power: float = 0.8) -> int | None:
+def needed(values: ArrayLike) -> int | None:
     """How many independent values would distinguish their mean from 0.
 
-    Enough to detect an effect as large as the observed one with probability `power` at the 5 % level (two-sided normal
+    Enough to detect an effect as large as the observed one with probability `POWER` at the 5 % level (two-sided normal
     approximation). None if there is no effect, or no spread to judge by.
 
     Args:
         values: (N,) as of `bootstrap_interval`.
-        difference: the effect to detect; the mean by default.
-        power: probability of detecting the effect.
     """
     sample = np.asarray(values, float)
-    effect = float(sample.mean()) if difference is None else difference
+    effect = float(sample.mean())
     spread = float(sample.std(ddof=1)) if len(sample) > 1 else 0.0
     if not effect or not spread:
         return None
-    normal = NormalDist()
-    return math.ceil(((normal.inv_cdf(LEVEL) + normal.inv_cdf(power)) * spread / effect) ** 2)
+    return math.ceil((DETECTED * spread / effect) ** 2)
 
 
 def advice(values: Sequence[float], interval: Sequence[float], per_value: int, what: str) -> str | None:
@@ -113,7 +112,7 @@ def advice(values: Sequence[float], interval: Sequence[float], per_value: int, w
     count = needed(values)
     if count is None:
         return f"{what}: none was seen in {games}; the interval shows how large it may still be."
-    detectable = (NormalDist().inv_cdf(LEVEL) + NormalDist().inv_cdf(0.8)) * float(np.std(values, ddof=1)) / n**0.5
+    detectable = DETECTED * float(np.std(values, ddof=1)) / n**0.5
     return (
         f"{what} of {mean:+.3g} cannot be distinguished from 0: {games} are too few. If it is real, about "
         f"{count * per_value} games would show it with 80 % probability; this many can show {detectable:.2g} or more."

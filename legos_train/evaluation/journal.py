@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import IO, Any
 
 from legos_envs.records import Episode
+from legos_train.disk import fsops
 from legos_train.evaluation.games import Record
-
-LOG = "rollouts.jsonl"
+from legos_train.observe.viewer import LOG, rollout_line
 
 
 class JournalError(ValueError):
@@ -86,9 +86,7 @@ class Journal:
     def write_results(self, results: Mapping[str, Any]) -> None:
         """Writes `results.json` next to the games, atomically."""
         if self.folder is not None:
-            new = self.folder / f".tmp-results-{os.getpid()}.json"
-            new.write_text(json.dumps(results, indent=2) + "\n")
-            new.replace(self.folder / "results.json")
+            fsops.write_text(self.folder / "results.json", json.dumps(results, indent=2) + "\n")
 
     def close(self) -> None:
         if self._file is not None:
@@ -121,8 +119,6 @@ def line_of(
     decode: Mapping[str, Callable[[int], str]] | None = None,
 ) -> dict[str, Any]:
     """The viewer's line of a finished game; `outcomes`, `seated` (who played), `exact` values and `decode` by agent."""
-    from legos_train.observe.viewer import rollout_line
-
     return rollout_line(
         episode,
         step=0,

@@ -37,7 +37,8 @@ def row(
         failed: why games could not be played.
         zero_sum: whether a mean return above 0 means that the policy is the better one.
     """
-    whole = by_seed(records, len(pairing.sides) * samples)
+    per_seed = len(pairing.sides) * samples
+    whole = by_seed(records, per_seed)
     values = [float(np.mean([_value(r) for r in group])) for group in whole.values()]
     outcomes = Counter(kind for r in records for kind in r["outcomes"].values())
     total = sum(outcomes.values())
@@ -74,22 +75,21 @@ def row(
     if not values:
         result["advice"].append("no seed was scored in every seat: there is no mean.")
         return result
-    per_seed = len(pairing.sides) * samples
     rivals = len(pairing.sides) > 1
     even = len(values) == 1 or np.ptp(values) == 0  # without an opponent only certainty is noted
-    if not rivals and even and (note := advice(values, result["ci95"], per_seed, "the mean return")):
+    told = zero_sum if rivals else even
+    if told and (note := advice(values, result["ci95"], per_seed, "the mean return")):
         result["advice"].append(note)
-    if rivals and zero_sum and (note := advice(values, result["ci95"], per_seed, "the mean return")):
-        result["advice"].append(note)
-    if rivals and not zero_sum and (margins := [m for g in whole.values() if (m := _margin(g)) is not None]):
+    scores = [s for g in whole.values() if (s := _score(g)) is not None] if rivals else []
+    if scores and not zero_sum:
+        margins = [2 * score - 1 for score in scores]
         result |= {"margin": float(np.mean(margins)), "margin_ci95": bootstrap_interval(margins, seed)}
         note = advice(margins, result["margin_ci95"], per_seed, "wins minus losses")
         if note and pairing.competitive:
             result["advice"].append(note)
-    if rivals and (scores := [s for g in whole.values() if (s := _score(g)) is not None]):
+    if scores:
         result |= {"score": float(np.mean(scores)), "score_ci95": bootstrap_interval(scores, seed)}
-    problems = _answers(one for group in whole.values() for one in group)
-    if problems:
+    if problems := _answers(one for group in whole.values() for one in group):
         result["accuracy"] = mean_and_pass(problems, seed, samples)
         shares = [sum(right) / len(right) for right in problems]
         if not even and np.ptp(shares) == 0 and (note := advice(shares, (0, 0), per_seed, "the accuracy")):
@@ -156,21 +156,16 @@ def _evidence(one: Record) -> tuple[str, int]:
 
 def usage(records: Iterable[Record]) -> dict[str, dict[str, float]]:
     """By policy: actions, tokens and cost, and tokens per action."""
-    totals: dict[str, Counter[str]] = {}
+    totals: dict[str, dict[str, float]] = {}
     for one in records:
         for policy, counts in one["usage"].items():
-            totals.setdefault(policy, Counter()).update(counts)
-    return {
-        policy: {
-            **counts,
-            **(
-                {"tokens_per_action": counts["completion_tokens"] / counts["actions"]}
-                if "completion_tokens" in counts
-                else {}
-            ),
-        }
-        for policy, counts in totals.items()
-    }
+            total = totals.setdefault(policy, {})
+            for name, count in counts.items():
+                total[name] = total.get(name, 0) + count
+    for total in totals.values():
+        if "completion_tokens" in total:
+            total["tokens_per_action"] = total["completion_tokens"] / total["actions"]
+    return totals
 
 
 def short_answers(used: dict[str, dict[str, float]]) -> list[str]:
@@ -202,11 +197,6 @@ def _value(one: Record) -> float:
 
 def _score(group: Sequence[Record]) -> float | None:
     scores = [one["score"] for one in group if one["score"] is not None]
-    return float(np.mean(scores)) if scores else None
-
-
-def _margin(group: Sequence[Record]) -> float | None:
-    scores = [2 * one["score"] - 1 for one in group if one["score"] is not None]
     return float(np.mean(scores)) if scores else None
 
 

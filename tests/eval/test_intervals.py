@@ -73,7 +73,7 @@ def test_students_quantile(degrees: int, quantile: float) -> None:
 def test_the_number_of_games_advised_is_the_number_that_shows_the_difference() -> None:
     rng = np.random.default_rng(1)
     pilot = rng.normal(0.1, 1.0, 20_000)
-    count = needed(pilot, 0.1)
+    count = needed(pilot - pilot.mean() + 0.1)
     assert count == pytest.approx((1.96 + 0.8416) ** 2 * pilot.var(ddof=1) / 0.01, abs=2)
     found = [bootstrap_interval(rng.normal(0.1, 1.0, count), n, resamples=200)[0] > 0 for n in range(150)]
     assert 0.72 <= np.mean(found) <= 0.88, "80 of 100 samples of that size should show it"
