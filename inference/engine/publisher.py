@@ -26,7 +26,6 @@ class Publisher:
         self.ledger = VersionLedger()
 
     def prepare(self, weights: Mapping[str, mx.array], scale: float) -> PreparedAdapter:
-        """See `Engine.prepare`."""
         prepared = self._bank.prepare(weights, scale=scale)
         self.probe(prepared, self._vocab)
         return prepared
@@ -58,7 +57,6 @@ class Publisher:
         return new, old
 
     def unpublish(self, name: str, *, for_good: bool) -> None:
-        """See `Engine.unpublish`."""
         self._bank.find(name)
         self._bank.unpublish(name)
         self.ledger.drop(name, for_good=for_good)

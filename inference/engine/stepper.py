@@ -73,7 +73,6 @@ class Stepper:
         )
 
     def step(self) -> list[Completion]:
-        """See `Engine.step`."""
         done = self.settle()
         if not self.scheduler.rows and self.kv.nbytes * 2 > self.max_kv_bytes:
             self.kv.reset()  # one long prompt must not keep every later row long
@@ -195,7 +194,6 @@ class Stepper:
         return failed, self.scheduler.advance(outcomes)
 
     def settle(self) -> list[Completion]:
-        """See `Engine.settle`."""
         aborted, self.aborts = self.aborts, set()
         done = self._deliver(self.scheduler.remove(aborted)) if aborted else []
         if not self.scheduler.rows:
@@ -203,7 +201,6 @@ class Stepper:
         return done
 
     def abandon(self, error: str) -> list[Completion]:
-        """See `Engine.abandon`."""
         done = [
             replace(c, finish_reason="error", error=error)
             for c in self._deliver(self.scheduler.remove(set(self._delivery.tickets)))

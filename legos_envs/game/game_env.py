@@ -85,7 +85,6 @@ class GameEnv(TextEnv):
             self._node = tree.begin(dealt, self._recorded())
 
     def step(self, action: str | None) -> None:
-        """See `TextEnv.step`."""
         node = self._node
         if node is None or self.ended or not isinstance(action, str):
             super().step(action)

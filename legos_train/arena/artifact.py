@@ -38,12 +38,10 @@ class Artifact:
 
     @property
     def expected_rate(self) -> float:
-        """See `expected_rate`."""
         return float(expected_rate(self.successes, self.attempts))
 
     @property
     def learnability(self) -> float:
-        """See `learnability`."""
         return float(learnability(self.successes, self.attempts))
 
     @property

@@ -288,6 +288,17 @@ class AverageSettings(Section):
     degree: float = Field(default=7.0, ge=0)
     """`polynomial`: 0 is the mean of all steps; with 7 half of the weight is on the last twelfth."""
 
+    def kept(self, step: int, steps: int, total: float) -> tuple[float, float] | None:
+        """The share of itself that the sum keeps when it takes in `step` of `steps`, and its total weight after that,
+        which was `total`; None if the step is left out.
+        """
+        if self.kind == "none" or (self.kind == "uniform" and step <= self.start * steps):
+            return None
+        if self.kind == "uniform":
+            return total / (total + 1), total + 1
+        keep = self.decay if self.kind == "ema" else (step - 1) / (step + self.degree)
+        return keep, keep * total + (1 - keep)
+
 
 class CheckpointSettings(Section):
     """The checkpoints that `--resume` continues from."""

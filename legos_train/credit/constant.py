@@ -42,5 +42,4 @@ class ConstantCredit(Stateless):
         self.value = value
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
-        """See `CreditAssigner.assign`."""
         return [{t.agent: np.full(len(t.turns), float(self.value)) for t in trained(episode)} for episode in episodes]

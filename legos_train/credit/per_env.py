@@ -36,7 +36,6 @@ class PerEnv:
         self.by_env = dict(by_env)
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
-        """See `CreditAssigner.assign`."""
         batches: dict[int, tuple[CreditAssigner, list[int]]] = {}
         for index, episode in enumerate(episodes):
             assigner = self.by_env.get(episode.env_id, self.default)

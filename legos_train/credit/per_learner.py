@@ -32,7 +32,6 @@ class PerLearner:
         self.by_learner = dict(by_learner)
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
-        """See `CreditAssigner.assign`."""
         out: list[Advantages] = [{} for _ in episodes]
         for learner, method in self.by_learner.items():
             for index, found in enumerate(method.assign([seats_of(episode, learner) for episode in episodes])):

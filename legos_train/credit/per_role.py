@@ -33,7 +33,6 @@ class PerRole:
         self.default, self.by_role = default, dict(by_role)
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
-        """See `CreditAssigner.assign`."""
         out: list[Advantages] = [{} for _ in episodes]
         for role, method in [(None, self.default), *self.by_role.items()]:
             part = [self._only(episode, role) for episode in episodes]

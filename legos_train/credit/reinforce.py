@@ -40,5 +40,4 @@ class ReinforceCredit(Stateless):
         self.gamma = check_unit("gamma", gamma)
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
-        """See `CreditAssigner.assign`."""
         return [{t.agent: t.total * turn_discounts(len(t.turns), self.gamma) for t in trained(e)} for e in episodes]

@@ -41,7 +41,6 @@ class ReturnScale:
         """By env and role: weight so far, moving sum of returns, and of their squares."""
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
-        """See `CreditAssigner.assign`."""
         advantages = self.inner.assign(episodes)
         returns: dict[tuple[str, str], list[float]] = defaultdict(list)
         for episode in episodes:

@@ -36,7 +36,6 @@ class _RoleNorm(Stateless):
         raise NotImplementedError
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
-        """See `CreditAssigner.assign`."""
         seen: dict[Key, list[float]] = defaultdict(list)
         rows: list[list[tuple[Trajectory, NDArray[np.float64]]]] = []
         for episode in episodes:

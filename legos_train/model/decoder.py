@@ -48,7 +48,7 @@ def through(block: Any, state: State, prefix: int) -> State:
     if prefix:
         head_normed = block.input_layernorm(state[1])
         head_keys, head_values = blocks.keys_and_values(block, head_normed, 0)
-        keys, values = _continue(head_keys, keys), _continue(head_values, values)
+        keys, values = continued(head_keys, keys), continued(head_values, values)
         queries, seen = blocks.queries(block, head_normed, 0), causal(prefix, prefix)
         out = (blocks.finish(block, state[1], blocks.attend(block.self_attn, queries, head_keys, head_values, seen)),)
     queries, seen = blocks.queries(block, normed, prefix), causal(x.shape[1], keys.shape[2])
@@ -62,7 +62,7 @@ def at_sites(model: Any, state: State, batch: Batch, prefix: int) -> mx.array:
     keys, values = blocks.keys_and_values(block, normed, prefix)
     if prefix:
         head_keys, head_values = blocks.keys_and_values(block, block.input_layernorm(state[1]), 0)
-        keys, values = _continue(head_keys, keys), _continue(head_values, values)
+        keys, values = continued(head_keys, keys), continued(head_values, values)
     columns, mask, slot = _slots(batch, prefix)
     queries = _queries_at(block, normed, columns, prefix)
     attended = blocks.attend(block.self_attn, queries, keys, values, mx.array(mask)[:, None])
@@ -100,5 +100,6 @@ def _queries_at(block: Any, normed: mx.array, columns: np.ndarray, prefix: int) 
     return queries.reshape(rows, slots, *queries.shape[1::2]).transpose(0, 2, 1, 3)
 
 
-def _continue(prefix: mx.array, rest: mx.array) -> mx.array:
+def continued(prefix: mx.array, rest: mx.array) -> mx.array:
+    """Keys or values (U, heads, P + T, D) of rows (U, heads, T, D) that continue one prefix (1, heads, P, D)."""
     return mx.concatenate([mx.broadcast_to(prefix, (rest.shape[0], *prefix.shape[1:])), rest], axis=2)

@@ -12,6 +12,16 @@ from legos_train.model.learner import Learner
 from legos_train.model.population_backend import PopulationBackend
 
 
+def _shared(name: str) -> property:
+    """An attribute of `Learner` that is the same for all."""
+
+    def change(self: Learners, value: Any) -> None:
+        for one in self.members.values():
+            setattr(one, name, value)
+
+    return property(lambda self: getattr(self.first, name), change)
+
+
 class Learners:
     """Several learners that take their steps together, with the interface of one `Learner`."""
 
@@ -23,35 +33,9 @@ class Learners:
     def first(self) -> Learner:
         return next(iter(self.members.values()))
 
-    @property
-    def step(self) -> int:
-        """Steps done, the same for all."""
-        return self.first.step
-
-    @step.setter
-    def step(self, value: int) -> None:
-        for one in self.members.values():
-            one.step = value
-
-    @property
-    def kl_factor(self) -> float:
-        """Multiplies the scheduled KL weights of all."""
-        return self.first.kl_factor
-
-    @kl_factor.setter
-    def kl_factor(self, value: float) -> None:
-        for one in self.members.values():
-            one.kl_factor = value
-
-    @property
-    def replaced(self) -> int | None:
-        """See `Learner`; the same for all."""
-        return self.first.replaced
-
-    @replaced.setter
-    def replaced(self, step: int | None) -> None:
-        for one in self.members.values():
-            one.replaced = step
+    step: Any = _shared("step")
+    kl_factor: Any = _shared("kl_factor")
+    replaced: Any = _shared("replaced")
 
     def learning_rate(self, step: int) -> float:
         """The learning rate of the first learner."""
@@ -80,12 +64,10 @@ class Learners:
         return {**_together(numbers, batch), "learners": numbers}
 
     def finish(self, step: int) -> None:
-        """See `Learner.finish`."""
         for one in self.members.values():
             one.finish(step)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """See `Learner.state`."""
         tensors: dict[str, Any] = {}
         numbers: dict[str, Any] = {}
         for name, one in self.members.items():
@@ -94,7 +76,6 @@ class Learners:
         return tensors, {"step": self.step, "learners": numbers}
 
     def restore(self, tensors: dict[str, Any], numbers: dict[str, Any]) -> None:
-        """See `Learner.restore`."""
         for name, one in self.members.items():
             groups = {key.removesuffix(f".{name}"): own for key, own in tensors.items() if key.endswith(f".{name}")}
             one.restore(groups, numbers["learners"][name])

@@ -59,11 +59,9 @@ class MLXBackend:
     # --- learning ----------------------------------------------------------------------------------------------------
 
     def prepare(self, batch: Batch, settings: LossSettings) -> Batch:
-        """See `TrainerBackend`."""
         return prepare(self.policy, batch, settings, max_tokens=self.config.max_batch_tokens, world=self.world)
 
     def forward_backward(self, batch: Batch, settings: LossSettings, version: int) -> dict[str, Any]:
-        """See `TrainerBackend`."""
         if not self.policy.trainable():
             raise TrainingError(
                 f"step {version + 1}: no LoRA weight is trainable (all are frozen), so nothing would change"
@@ -93,54 +91,44 @@ class MLXBackend:
         mx.eval(self.policy.trainable(), self.optimizer.state)
 
     def anchor(self, reference: Snapshot | None) -> None:
-        """See `TrainerBackend`."""
         self.policy.anchor(None if reference is None else reference.content)
 
     def fold_average(self, step: int) -> None:
-        """See `TrainerBackend`."""
         self._average.fold(step, self.policy.trainable())
 
     # --- references --------------------------------------------------------------------------------------------------
 
     def snapshot(self, version: int) -> Snapshot:
-        """See `TrainerBackend`."""
         return Snapshot(version, self.policy.trainable())
 
     def average(self, version: int) -> Snapshot:
-        """See `TrainerBackend`."""
         average = self._average.value()
         return self.snapshot(version) if average is None else Snapshot(version, average)
 
     def distance(self, before: Snapshot) -> float:
-        """See `TrainerBackend`."""
         now = self.policy.trainable()
         changes = mx.stack([mx.max(mx.abs(now[name] - value)) for name, value in before.content.items()])
         return float(np.asarray(mx.max(changes)))
 
     def load(self, snapshot: Snapshot) -> None:
-        """See `TrainerBackend`."""
         self.policy.load(snapshot.content)
         if self.policy.anchor_weights() is not None:
             self.policy.anchor(snapshot.content)
         self._begin_anew()
 
     def publish(self, target: WeightReceiver, name: str, snapshot: Snapshot) -> None:
-        """See `TrainerBackend`."""
         mx.eval(snapshot.content)  # the receiver may use it in another thread, where nothing lazy can be evaluated
         target.publish(name, snapshot.content, snapshot.version)
 
     def drop_caches(self) -> None:
-        """See `TrainerBackend`."""
         self.policy.clear()
 
     def fingerprint(self) -> bytes:
-        """See `TrainerBackend`."""
         return tensors.to_bytes(self.policy.trainable())
 
     # --- files -------------------------------------------------------------------------------------------------------
 
     def read(self, path: Path) -> Snapshot:
-        """See `TrainerBackend`."""
         if (path / "adapter_config.json").exists():
             words.bases.check_adapter(folder := path, self.config.model)
         else:
@@ -157,16 +145,13 @@ class MLXBackend:
         return Snapshot(version, weights)
 
     def read_run(self, path: Path, most: int, learner: str | None = None) -> dict[str, Snapshot]:
-        """See `TrainerBackend`."""
         chosen = snapshots_for(path, most, self.policy.trainable(), self.config.lora.scale, learner)
         return {name: Snapshot(0, weights) for name, weights in chosen.items()}
 
     def write(self, snapshot: Snapshot, folder: Path, facts: Mapping[str, Any]) -> None:
-        """See `TrainerBackend`."""
         self.policy.save(folder, {"legos": dict(facts)}, weights=snapshot.content)
 
     def save_state(self) -> BackendState:
-        """See `TrainerBackend`."""
         groups: dict[str, Any] = {
             "adapter": self.policy.trainable(),
             "optimizer": _flat(self.optimizer.state),
@@ -177,7 +162,6 @@ class MLXBackend:
         return BackendState(groups, {"average_weight": self._average.total})
 
     def load_state(self, state: BackendState) -> None:
-        """See `TrainerBackend`."""
         groups = state.tensors
         self.policy.load(groups["adapter"])
         if set(_flat(self.optimizer.state)) != set(groups["optimizer"]):
@@ -188,11 +172,9 @@ class MLXBackend:
             self.policy.anchor(groups["magnet"])
 
     def pack(self, snapshot: Snapshot) -> Weights:
-        """See `TrainerBackend`."""
         return dict(snapshot.content)
 
     def unpack(self, tensors: Weights, version: int) -> Snapshot:
-        """See `TrainerBackend`."""
         return Snapshot(version, tensors)
 
 

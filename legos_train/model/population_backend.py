@@ -35,29 +35,23 @@ class PopulationBackend:
     prepare = forward_backward = optim_step = save_state = load_state = _not_together
 
     def anchor(self, reference: Snapshot | None) -> None:
-        """See `TrainerBackend`."""
         for name, one in self.members.items():
             one.anchor(None if reference is None else reference.content[name])
 
     def fold_average(self, step: int) -> None:
-        """See `TrainerBackend`."""
         for one in self.members.values():
             one.fold_average(step)
 
     def snapshot(self, version: int) -> Snapshot:
-        """See `TrainerBackend`."""
         return self._each(lambda one: one.snapshot(version), version)
 
     def average(self, version: int) -> Snapshot:
-        """See `TrainerBackend`."""
         return self._each(lambda one: one.average(version), version)
 
     def distance(self, before: Snapshot) -> float:
-        """See `TrainerBackend`."""
         return max(one.distance(before.content[name]) for name, one in self.members.items())
 
     def load(self, snapshot: Snapshot) -> None:
-        """See `TrainerBackend`."""
         for name, one in self.members.items():
             one.load(snapshot.content[name])
 
@@ -67,12 +61,10 @@ class PopulationBackend:
             one.publish(target, actors.adapter_name(name, learner), snapshot.content[learner])
 
     def drop_caches(self) -> None:
-        """See `TrainerBackend`."""
         for one in self.members.values():
             one.drop_caches()
 
     def fingerprint(self) -> bytes:
-        """See `TrainerBackend`."""
         return b"".join(one.fingerprint() for one in self.members.values())
 
     # --- files -------------------------------------------------------------------------------------------------------
@@ -107,12 +99,10 @@ class PopulationBackend:
             one.write(snapshot.content[name], folder / name, {**facts, "learner": name})
 
     def pack(self, snapshot: Snapshot) -> dict[str, Any]:
-        """See `TrainerBackend`."""
         packed = {name: one.pack(snapshot.content[name]) for name, one in self.members.items()}
         return {f"{name}/{key}": array for name, group in packed.items() for key, array in group.items()}
 
     def unpack(self, tensors: Mapping[str, Any], version: int) -> Snapshot:
-        """See `TrainerBackend`."""
         groups: dict[str, dict[str, Any]] = {name: {} for name in self.members}
         for key, array in tensors.items():
             name, _, rest = key.partition("/")

@@ -13,6 +13,8 @@ import mlx.core as mx
 from mlx_lm.models.base import create_causal_mask
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
+from legos_train.model.decoder import continued
+
 
 class PrefixKV:
     """Stands in for mlx-lm's KVCache and keeps one layer's keys and values (1, heads, P, dim) of the prefix."""
@@ -37,11 +39,7 @@ class ContinuedKV:
         self.offset = prefix.keys.shape[2]
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        return self._join(self.prefix.keys, keys), self._join(self.prefix.values, values)
-
-    @staticmethod
-    def _join(prefix: mx.array, rest: mx.array) -> mx.array:
-        return mx.concatenate([mx.broadcast_to(prefix, (rest.shape[0], *prefix.shape[1:])), rest], axis=2)
+        return continued(self.prefix.keys, keys), continued(self.prefix.values, values)
 
     def make_mask(self, size: int, **kwargs: Any) -> mx.array | str | None:
         return _causal(size, self.offset, **kwargs)

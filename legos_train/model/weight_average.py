@@ -25,16 +25,9 @@ class WeightAverage:
 
     def fold(self, step: int, current: Mapping[str, mx.array]) -> None:
         """Adds the weights after a step."""
-        kind = self.settings.kind
-        if kind == "none" or (kind == "uniform" and step <= self.settings.start * self.steps):
+        if (told := self.settings.kept(step, self.steps, self.total)) is None:
             return
-        if kind == "uniform":
-            keep = self.total / (self.total + 1)
-            self.total += 1
-        else:
-            degree = self.settings.degree
-            keep = self.settings.decay if kind == "ema" else (step - 1) / (step + degree)
-            self.total = keep * self.total + (1 - keep)
+        keep, self.total = told
         self.weights = {name: keep * a + (1 - keep) * current[name] for name, a in self.weights.items()}
         mx.eval(self.weights)
 

@@ -86,7 +86,6 @@ class LocalGenerator:
         return (self.envs.get(label) or env_maker(label, {}))(**args)
 
     def run(self, jobs: Sequence[Job]) -> list[Episode]:
-        """See `Generator.run`."""
         episodes: dict[int, Episode] = {}
         with closing(self.stream(jobs, episodes)) as steps:
             for _ in steps:
@@ -118,7 +117,6 @@ class LocalGenerator:
         return out
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
-        """See `WeightReceiver.publish`."""
         self.engine.publish(name, weights, scale=self.scale, version=version, mode=self.mode)  # type: ignore[arg-type]
 
     def unpublish(self, name: str) -> None:

@@ -98,14 +98,9 @@ class LogAverage:
 
     def fold(self, step: int, policy: Probabilities) -> None:
         """Takes in the policy after a step."""
-        kind = self.settings.kind
-        if kind == "none" or (kind == "uniform" and step <= self.settings.start * self.steps):
+        if (told := self.settings.kept(step, self.steps, self._total)) is None:
             return
-        if kind == "uniform":
-            keep = self._total / (self._total + 1)
-        else:
-            keep = self.settings.decay if kind == "ema" else (step - 1) / (step + self.settings.degree)
-        self._total = self._total + 1 if kind == "uniform" else keep * self._total + (1 - keep)
+        keep, self._total = told
         sums = self._sums or [np.zeros_like(p) for p in policy]
         self._sums = [keep * a + (1 - keep) * np.log(p) for a, p in zip(sums, policy, strict=True)]
 

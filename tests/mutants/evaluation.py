@@ -42,7 +42,7 @@ MUTANTS = [
     *mutants(
         "legos_train/evaluation/intervals.py",
         INTERVALS,
-        ("interval-of-90", "LEVEL = 0.975", "LEVEL = 0.95", "intervals are of 90 %"),
+        ("interval-of-90", "LEVEL, POWER = 0.975", "LEVEL, POWER = 0.95", "intervals are of 90 %"),
         ("small-samples-certain", "few = {1: 12.7062,", "few = {1: 1.96,", "two values give certainty"),
         ("tails-too-narrow", "* math.sqrt(n / (n - 1)))", ")", "intervals of few values are too narrow"),
         (

@@ -70,9 +70,13 @@ MUTANTS = [
             "share / len(graph.infosets)",
             "rare decisions weigh as common ones",
         ),
-        ("others-values", "values[child][info.player]", "values[child][0]", "the second seat learns for the first"),
         ("everybody-learns", "info.player not in trained or", "", "a league's members are learned from"),
         ("member-plays-the-policy", "member or actors.POLICY", "actors.POLICY", "snapshots are not what is met"),
+    ),
+    *mutants(
+        "legos_envs/exact/graph.py",
+        "tests/train/test_expected.py",
+        ("others-values", "[move]][player] for w", "[move]][0] for w", "the second seat learns for the first"),
     ),
     *mutants(
         "legos_train/run/decision_points.py",

@@ -8,7 +8,7 @@ Self-play on a small game asks the same few questions hundreds of times.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,11 @@ class SampledSequence:
     def whole(self) -> list[int]:
         """The tokens including the last sampled one, n + 1."""
         return [*self.tokens.tolist(), int(self.targets[-1])]
+
+    @property
+    def silent(self) -> SampledSequence:
+        """The same without advantages."""
+        return replace(self, advantages=np.zeros(len(self.cols)))
 
 
 def items(batch: Batch, old: NDArray, advantages: NDArray) -> list[SampledSequence]:

@@ -47,14 +47,12 @@ class MirroredEngine(Engine):
         return {**super().adapters(), **dict.fromkeys(self._later)}
 
     def submit(self, request: Request) -> int:
-        """See `Engine.submit`."""
         self._fetch(request.adapter)
         return super().submit(request)
 
     def score(
         self, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], adapter: str | None = None
     ) -> Any:
-        """See `Engine.score`."""
         self._fetch(adapter)
         return super().score(prompts, continuations, adapter)
 

@@ -66,8 +66,7 @@ def probe(training: Training, prompt: Sequence[int], token: int) -> ProbeResult:
         rate *= 4.0 if abs(alone * rate) < SHIFTS[0] else 0.1
     else:
         raise ConfigError(f"{service.url}: steps on one token do not make it more likely (last: {alone:.3g} nats)")
-    silent = SampledSequence(long.tokens, long.targets, long.cols, long.old, np.zeros(1), long.members)
-    longer, beside, again = shift([long], rate), shift([short, silent], rate), shift([short], rate)
+    longer, beside, again = shift([long], rate), shift([short, long.silent], rate), shift([short], rate)
     try:  # the gradient itself changes over time, so each is compared with its current value
         middle = np.sqrt(abs(alone * again))
         reduction = recognise(middle, longer, beside, (len(short), len(long)))

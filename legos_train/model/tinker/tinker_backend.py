@@ -102,7 +102,6 @@ class TinkerBackend:
     # --- learning ----------------------------------------------------------------------------------------------------
 
     def prepare(self, batch: Batch, settings: LossSettings) -> Batch:
-        """See `TrainerBackend`."""
         if not settings.needs_start or batch.start_logprobs is not None or not len(batch):
             return batch
         parts = items(batch, batch.old_logprobs, batch.advantages)
@@ -157,7 +156,6 @@ class TinkerBackend:
         return np.where(stays > 0, old, start), advantages * stays, k3
 
     def optim_step(self, lr: float) -> None:
-        """See `TrainerBackend`."""
         o = self.config.optim
         said = self.training.step(
             lr,
@@ -193,7 +191,6 @@ class TinkerBackend:
         return Snapshot(version, self._now)
 
     def average(self, version: int) -> Snapshot:
-        """See `TrainerBackend`."""
         return self.snapshot(version)
 
     def distance(self, before: Snapshot) -> float:
@@ -207,19 +204,15 @@ class TinkerBackend:
         return max(float(mx.max(mx.abs(now[name] - value)).item()) for name, value in weights.items())  # type: ignore[arg-type]
 
     def load(self, snapshot: Snapshot) -> None:
-        """See `TrainerBackend`."""
         self._cannot("restoring other weights (monitor.action = 'rollback')")
 
     def publish(self, target: WeightReceiver, name: str, snapshot: Snapshot) -> None:
-        """See `TrainerBackend`."""
         target.publish(name, snapshot.content, snapshot.version)
 
     def drop_caches(self) -> None:
-        """See `TrainerBackend`."""
         self.reference.clear()
 
     def fingerprint(self) -> bytes:
-        """See `TrainerBackend`."""
         return str(self.snapshot(0).content.path).encode()
 
     def _weights(self, path: str, state: str | None = None) -> RemoteWeights:
@@ -251,11 +244,9 @@ class TinkerBackend:
     # --- files -------------------------------------------------------------------------------------------------------
 
     def read(self, path: Path) -> Snapshot:
-        """See `TrainerBackend`."""
         self._cannot("init_adapter")
 
     def read_run(self, path: Path, most: int, learner: str | None = None) -> dict[str, Snapshot]:
-        """See `TrainerBackend`."""
         self._cannot("league.pool_from")
 
     def write(self, snapshot: Snapshot, folder: Path, facts: Mapping[str, Any]) -> None:
@@ -292,7 +283,6 @@ class TinkerBackend:
         return BackendState(tensors, {"tinker": {"state": state}})
 
     def load_state(self, state: BackendState) -> None:
-        """See `TrainerBackend`."""
         told = state.numbers.get("tinker")
         if told is None:
             raise ValueError("the checkpoint is not of a run with --backend tinker")
@@ -308,7 +298,6 @@ class TinkerBackend:
         return {name: _bytes(text) for name, text in (("path", weights.path), ("state", weights.state)) if text}
 
     def unpack(self, tensors: Any, version: int) -> Snapshot:
-        """See `TrainerBackend`."""
         told = {name: np.array(value).tobytes().decode() for name, value in tensors.items()}
         self._kept.add(told["path"])
         return Snapshot(version, self._weights(told["path"], told.get("state")))
@@ -346,11 +335,7 @@ def _loss(gap: NDArray, new: NDArray, advantages: NDArray, settings: LossSetting
 
 def _filled(parts: list[SampledSequence], multiple: int) -> list[SampledSequence]:
     """The sequences padded to a multiple with copies of the first that have no advantage."""
-    first = parts[0]
-    silent = SampledSequence(
-        first.tokens, first.targets, first.cols, first.old, np.zeros(len(first.cols)), first.members
-    )
-    return [*parts, *[silent] * (-len(parts) % multiple)]
+    return [*parts, *[parts[0].silent] * (-len(parts) % multiple)]
 
 
 def _bytes(text: str) -> mx.array:
