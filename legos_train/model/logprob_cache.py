@@ -6,31 +6,27 @@ are computed once.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 
 import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from inference.bounded_cache import BoundedCache
 from legos_train.batch import Batch
 
+MOST, MOST_BYTES = 1 << 20, 256 << 20
 Compute = Callable[[Batch], mx.array]  # a batch -> log-probabilities (K, V) at its sites
 
 
 class LogprobCache:
-    """Entries keyed by the bytes of a context; the least recently used are evicted beyond `limit` bytes."""
+    """Entries keyed by the bytes of a context."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit, self.used = limit, 0
-        self._entries: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._entries)
+    def __init__(self) -> None:
+        self.clear()
 
     def clear(self) -> None:
-        self._entries.clear()
-        self.used = 0
+        self.entries: BoundedCache[NDArray[np.float32]] = BoundedCache(MOST, MOST_BYTES)
 
     def rows(self, batch: Batch, compute: Compute) -> mx.array:
         """Whole distributions (K, V) at the sites of the batch; `compute` provides those not cached."""
@@ -46,9 +42,7 @@ class LogprobCache:
         self, batch: Batch, keys: list[bytes], sites: NDArray, tokens: NDArray | None, compute: Compute
     ) -> NDArray[np.float32]:
         """One entry per key: the distribution at its site, or with `tokens` the log-probability of its token there."""
-        known = {key: self._entries[key] for key in keys if key in self._entries}
-        for key in known:
-            self._entries.move_to_end(key)
+        known = {key: value for key in keys if (value := self.entries.get(key)) is not None}
         missing = [place for place, key in enumerate(keys) if key not in known]
         if missing:
             wanted = np.zeros(len(batch.keys), dtype=bool)
@@ -59,9 +53,5 @@ class LogprobCache:
             at = mx.array([place_of[batch.keys[site]] for site in sites[missing]])
             fresh = np.array(logprobs[at] if tokens is None else logprobs[at, mx.array(tokens[missing])])
             for place, value in zip(missing, fresh, strict=True):
-                known[keys[place]] = self._entries[keys[place]] = np.array(value)
-                self.used += len(keys[place]) + value.nbytes
-        while self.used > self.limit and self._entries:
-            key, old = self._entries.popitem(last=False)
-            self.used -= len(key) + old.nbytes
+                known[keys[place]] = self.entries.put(keys[place], np.array(value))
         return np.stack([known[key] for key in keys])

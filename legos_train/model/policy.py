@@ -60,7 +60,7 @@ MIN_PREFIX = 8  # a shorter prefix saves less than the second pass through the l
 class LoRAPolicy:
     """Base model + LoRA. `model` is any mlx-lm model; it is not changed and its arrays are not copied.
 
-    `seed` alone determines the initial LoRA weights. `cache_bytes` bounds the cache of reference log-probabilities.
+    `seed` alone determines the initial LoRA weights.
     `checkpoint_layers` recomputes each block in the backward pass instead of keeping its activations: less memory, more
     time, the same gradients (only with path `"sites"`; a note reports it if another path is taken). On the
     CPU `mx.compile` is switched off for the process: there it compiles C++ for every new shape and gains nothing.
@@ -73,7 +73,6 @@ class LoRAPolicy:
         lora: sections.LoRASettings | None = None,
         *,
         seed: int = 0,
-        cache_bytes: int = 256 << 20,
         checkpoint_layers: bool = False,
     ) -> None:
         if mx.default_device().type == mx.DeviceType.cpu:
@@ -84,7 +83,7 @@ class LoRAPolicy:
         self.model = share(model)
         self.keys = add_lora(self.model, self.lora, seed, self._switch)
         self._anchor: Weights | None = None
-        self._cache = LogprobCache(cache_bytes)
+        self._cache = LogprobCache()
         self.path = self._probe()
         self._width = int(self.model.model.norm.weight.shape[0]) if self.path == "sites" else 0
         self.checkpoint_layers = checkpoint_layers

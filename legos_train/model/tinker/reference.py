@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from inference.bounded_cache import BoundedCache
 from legos_train.model.tinker.data import SampledSequence
 from legos_train.model.tinker.sampler import TinkerEngine
 
-LIMIT = 64 << 20  # bytes
+MOST, MOST_BYTES = 1 << 20, 64 << 20
 
 
 class Reference:
-    """The base's log-probabilities; the least recently used are evicted first."""
+    """The base's log-probabilities."""
 
     def __init__(self, engine: TinkerEngine):
         self.engine = engine
-        self._known: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
-        self._bytes = 0
+        self.clear()
 
     def logprobs(self, parts: Sequence[SampledSequence]) -> list[NDArray[np.float32]]:
         """Those of the sampled tokens of each sequence, (k,). Tokens outside the sequence are queried alone."""
         asked = [sequence for part in parts for sequence in _readable(part)]
         keys = [np.array(sequence, dtype=np.int32).tobytes() for sequence in asked]
-        missing = {key: sequence for key, sequence in zip(keys, asked, strict=True) if key not in self._known}
+        known = {key: value for key in keys if (value := self._kept.get(key)) is not None}
+        missing = {key: sequence for key, sequence in zip(keys, asked, strict=True) if key not in known}
         for key, found in zip(missing, self.engine.sequence_logprobs(list(missing.values())), strict=True):
-            self._known[key] = found
-            self._bytes += found.nbytes + len(key)
+            known[key] = self._kept.put(key, found)
         by_key = iter(keys)
-        out = [_at(part, [self._known[next(by_key)] for _ in _readable(part)]) for part in parts]
-        while self._bytes > LIMIT and self._known:
-            key, old = self._known.popitem(last=False)
-            self._bytes -= old.nbytes + len(key)
-        return out
+        return [_at(part, [known[next(by_key)] for _ in _readable(part)]) for part in parts]
 
     def clear(self) -> None:
         """Forgets everything."""
-        self._known.clear()
-        self._bytes = 0
+        self._kept: BoundedCache[NDArray[np.float32]] = BoundedCache(MOST, MOST_BYTES)
 
 
 def _off(part: SampledSequence) -> list[int]:
