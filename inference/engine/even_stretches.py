@@ -12,6 +12,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from inference.forward import Fed
+
 
 class PrefillRow(Protocol):
     """What feeding needs to know about a row."""
@@ -24,7 +26,7 @@ class PrefillRow(Protocol):
 
 
 R = TypeVar("R", bound=PrefillRow)
-Run = Callable[..., Any]
+Run = Callable[[Any, Fed], Any]
 """`Forward`, or a function with its signature that returns another kind of logits."""
 
 
@@ -41,15 +43,8 @@ def even_stretches(run: Run, kv: Any, rows: Sequence[R], most: int) -> Iterator[
             tokens = np.array([rows[i].pending[fed[i] : fed[i] + width] for i in batch], dtype=np.int32)
             last = [width - 1 if n == width else -1 for n in left]
             done = [i for i, n in zip(batch, left) if n == width]
-            logits = run(
-                kv,
-                rows[batch[0]].slot,
-                [rows[i].pos + fed[i] for i in batch],
-                tokens,
-                [rows[i].adapter for i in batch],
-                last,
-                head=bool(done),
-            )
+            offsets, adapters = [rows[i].pos + fed[i] for i in batch], [rows[i].adapter for i in batch]
+            logits = run(kv, Fed(rows[batch[0]].slot, offsets, tokens, adapters, last, bool(done)))
             for i in batch:
                 fed[i] += width
             for i in done:

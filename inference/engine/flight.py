@@ -20,7 +20,7 @@ from inference.engine.drawing import draw_all
 from inference.engine.guessing import guess
 from inference.engine.rows import Outcome, Row
 from inference.engine.sampling import uniforms
-from inference.forward import Forward
+from inference.forward import Fed, Forward
 from inference.types import Lookahead
 
 
@@ -69,26 +69,17 @@ class Submission:
         """Set which slots are fed a token still on the device, and which token."""
         self._sources = {member.slot: member.source for member in members if member.source >= 0}
 
-    def __call__(
-        self,
-        kv: Any,
-        low: int,
-        offsets: Sequence[int],
-        tokens: npt.NDArray[np.int32],
-        adapters: Sequence[Any],
-        last: Sequence[int] | None = None,
-        *,
-        head: bool = True,
-    ) -> mx.array:
+    def __call__(self, kv: Any, fed: Fed) -> mx.array:
         """Like `Forward`, but the logits are still being computed."""
-        fed: Any = tokens
-        sources = [self._sources.get(slot, -1) for slot in range(low, low + len(tokens))]
+        tokens = fed.tokens
+        sources = [self._sources.get(slot, -1) for slot in range(fed.low, fed.low + len(tokens))]
         if self._drawn is not None and max(sources) >= 0:
             assert tokens.shape[1] == 1, "only single tokens come from the device"
             picked = self._drawn if sources == list(range(self._drawn.size)) else self._drawn[mx.array(sources)]
             known = mx.array(np.array(sources, dtype=np.int32) < 0)
-            fed = (picked if min(sources) >= 0 else mx.where(known, mx.array(tokens[:, 0]), picked))[:, None]
-        return self._forward.submit(kv, low, offsets, fed, adapters, last, head=head)
+            picked = picked if min(sources) >= 0 else mx.where(known, mx.array(tokens[:, 0]), picked)
+            fed = fed._replace(tokens=picked[:, None])
+        return self._forward.submit(kv, fed)
 
 
 class Flight:

@@ -14,7 +14,7 @@ from mlx import nn
 from inference.adapters import AdapterBank
 from inference.engine.even_stretches import PrefillRow, R, Run, even_stretches
 from inference.engine.prefix_cache import MIN_PREFIX, PrefixCache, clusters
-from inference.forward import choose_forward
+from inference.forward import Fed, choose_forward
 
 DIGESTS = 64
 """The number of adapter versions whose last prompt is remembered."""
@@ -61,7 +61,8 @@ class ModelRunner:
         for batch in self._batches(rows):
             if batch[0].draft:
                 fed = np.array([[*row.pending, *row.draft] for row in batch], dtype=np.int32)
-                yield batch, run(kv, batch[0].slot, [row.pos for row in batch], fed, [row.adapter for row in batch])
+                offsets, adapters = [row.pos for row in batch], [row.adapter for row in batch]
+                yield batch, run(kv, Fed(batch[0].slot, offsets, fed, adapters))
                 continue
             width = max(len(row.pending) for row in batch)
             for start in range(0, max(width - self.prefill_tokens, 0), self.prefill_tokens):
@@ -72,10 +73,8 @@ class ModelRunner:
             for i, row in enumerate(batch):
                 tokens[i, : len(row.pending) - done] = row.pending[done:]
             last = [len(row.pending) - done - 1 for row in batch]
-            logits = run(
-                kv, batch[0].slot, [row.pos + done for row in batch], tokens, [row.adapter for row in batch], last
-            )
-            yield batch, logits
+            offsets, adapters = [row.pos + done for row in batch], [row.adapter for row in batch]
+            yield batch, run(kv, Fed(batch[0].slot, offsets, tokens, adapters, last))
 
     def warm(self, kv: Any, rows: Sequence[FeedRow], run: Run | None = None) -> None:
         """Give new rows the keys and values of prefixes shared with each other or with earlier prompts.
@@ -154,4 +153,4 @@ class ModelRunner:
 def _feed_silently(run: Run, kv: Any, row: PrefillRow, start: int, stop: int) -> None:
     """Store keys and values of some pending tokens, without logits."""
     tokens = np.asarray([row.pending[start:stop]], dtype=np.int32)
-    run(kv, row.slot, [row.pos + start], tokens, [row.adapter], [stop - start - 1], head=False)
+    run(kv, Fed(row.slot, [row.pos + start], tokens, [row.adapter], [stop - start - 1], head=False))

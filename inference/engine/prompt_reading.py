@@ -10,6 +10,7 @@ import numpy as np
 from inference.adapters import AdapterVersion
 from inference.engine.model_runner import ModelRunner
 from inference.engine.sampling import log_normalisers, most_likely_tokens
+from inference.forward import Fed
 
 _MAX_LOGITS = 1 << 24  # numbers in the logits (L, V) of one stretch: 64 MiB
 
@@ -37,7 +38,7 @@ def read_prompt(
     for start in range(0, len(prompt) - 1, width):
         targets = prompt[start + 1 : start + 1 + width]
         tokens = np.array([prompt[start : start + len(targets)]], dtype=np.int32)
-        logits = runner.forward(kv, 0, [start], tokens, [adapter])[0]
+        logits = runner.forward(kv, Fed(0, [start], tokens, [adapter]))[0]
         norms = log_normalisers(logits)
         if not np.isfinite(norms).all():
             raise FloatingPointError("the model's logits are not finite for this adapter and prompt")

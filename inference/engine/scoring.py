@@ -14,20 +14,20 @@ import numpy.typing as npt
 from inference.adapters import AdapterVersion
 from inference.engine.model_runner import ModelRunner
 from inference.engine.rows import Row
-from inference.engine.sampling import log_normalisers
-from inference.forward import Logits
+from inference.engine.sampling import FloatArray, log_normalisers
+from inference.forward import Fed
 
 Ids = tuple[int, ...]
 _MAX_LOGITS = 1 << 25  # numbers in one (rows, L, V) block of logits: 128 MiB
 
 
-def next_logits(runner: ModelRunner, prompts: Sequence[Ids], adapter: AdapterVersion, max_rows: int) -> Logits:
+def next_logits(runner: ModelRunner, prompts: Sequence[Ids], adapter: AdapterVersion, max_rows: int) -> FloatArray:
     """Logits (n, V) after each prompt; equal prompts are computed once.
 
     Cached prefixes are not used: earlier results would change the last bits, and a canary compares every bit.
     """
     distinct = sorted(set(prompts), key=lambda p: (len(p), p))
-    results: dict[Ids, Logits] = {}
+    results: dict[Ids, FloatArray] = {}
     for start in range(0, len(distinct), max_rows):
         chunk = distinct[start : start + max_rows]
         for row, logits in _prefill(runner, runner.new_kv(), chunk, adapter, warm=False):
@@ -70,13 +70,13 @@ def _score_alone(
     if not continuation:
         return np.zeros(0)
     tokens = np.array([(*prompt, *continuation[:-1])], dtype=np.int32)
-    logits = runner.forward(runner.new_kv(), 0, [0], tokens, [adapter])[0, len(prompt) - 1 :]
+    logits = runner.forward(runner.new_kv(), Fed(0, [0], tokens, [adapter]))[0, len(prompt) - 1 :]
     return _finite(logits[np.arange(len(continuation)), list(continuation)] - log_normalisers(logits))
 
 
 def _prefill(
     runner: ModelRunner, kv: Any, prompts: Sequence[Ids], adapter: AdapterVersion, *, warm: bool = True
-) -> Iterator[tuple[Row, Logits]]:
+) -> Iterator[tuple[Row, FloatArray]]:
     """Feed prompts in slots 0..n-1 of the KV cache; yields the rows with the logits (V,) after each."""
     rows = [Row(p, adapter, [], len(p), pending=p, slot=slot) for slot, p in enumerate(prompts)]
     kv.reserve(len(rows), 0)
@@ -104,7 +104,8 @@ def _tails(
         tokens, targets = np.zeros((2, count, width), dtype=np.int32)
         for i, (_, c) in enumerate(chunk):
             tokens[i, : len(c) - 1], targets[i, : len(c) - 1] = c[:-1], c[1:]
-        logits = runner.forward(kv, base, [row.pos for row, _ in chunk], tokens, [row.adapter for row, _ in chunk])
+        offsets, adapters = [row.pos for row, _ in chunk], [row.adapter for row, _ in chunk]
+        logits = runner.forward(kv, Fed(base, offsets, tokens, adapters))
         picked = np.take_along_axis(logits, targets[..., None].astype(np.int64), axis=-1)[..., 0]
         values = picked - log_normalisers(logits.reshape(-1, logits.shape[-1])).reshape(picked.shape)
         yield chunk, [_finite(values[i, : len(c) - 1]) for i, (_, c) in enumerate(chunk)]

@@ -4,7 +4,7 @@ from . import fastmath as fastmath
 from . import heap as heap
 from .choose import choose_forward as choose_forward
 from .kv import capacity_for as capacity_for
+from .mlx_forward import Fed as Fed
 from .mlx_forward import Forward as Forward
-from .mlx_forward import Logits as Logits
 from .mlx_forward import seam as seam
 from .threads import use_threads as use_threads

@@ -32,7 +32,7 @@ from mlx_lm.models.cache import KVCache, make_prompt_cache
 
 from inference.adapters import AdaptedLinear, AdapterBank, AdapterVersion
 from inference.forward import host_forward, narrow
-from inference.forward.mlx_forward import Forward, Logits, MlxForward, alike, rounding, shallow, trial
+from inference.forward.mlx_forward import Fed, Forward, Logits, MlxForward, alike, rounding, shallow, trial
 from inference.forward.solo_forward import SoloForward
 from inference.forward.verdicts import Verdicts, built
 from inference.types import UnsupportedModel
@@ -123,7 +123,7 @@ def _weighed(whole: MlxForward) -> bool:
     """Measures the bytes of all blocks, whose caches differ, and compares two tokens."""
     solo, kv = SoloForward(whole.model, whole.bank), whole.new_kv()
     try:
-        found = whole(kv, 0, [0], np.zeros((1, 2), np.int32), [whole.bank.base])
+        found = whole(kv, Fed(0, [0], np.zeros((1, 2), np.int32), [whole.bank.base]))
     except _MISFITS:
         return False
     whole.bytes_per_entry, whole.bytes_per_row = max(kv.bytes_per_entry, 1), kv.bytes_per_row
@@ -198,7 +198,7 @@ def _cheapest(model: nn.Module, bank: AdapterBank, solo: SoloForward, verdicts: 
 def _two_agree(chosen: Forward, solo: SoloForward) -> bool:
     """Compares two tokens: for comparisons made in another process, or on fewer blocks."""
     try:
-        found = chosen(chosen.new_kv(), 0, [0], np.zeros((1, 2), np.int32), [solo.bank.base])
+        found = chosen(chosen.new_kv(), Fed(0, [0], np.zeros((1, 2), np.int32), [solo.bank.base]))
     except _MISFITS:
         return False
     return alike([found], [solo.first], rounding(solo.model))

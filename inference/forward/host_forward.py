@@ -10,12 +10,10 @@ The runner compares its numbers with the model's own before relying on it. Not u
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
-import numpy.typing as npt
 from mlx import nn
 
 from inference.adapters import AdaptedLinear, AdapterVersion
@@ -24,6 +22,7 @@ from inference.forward.host_attention import AttentionBlock
 from inference.forward.host_delta import DeltaBlock
 from inference.forward.host_kv import HostKVCache
 from inference.forward.host_layers import FloatArray, Linear, Norm, Positions, Rotary, Users
+from inference.forward.mlx_forward import Fed
 
 
 def fits(model: nn.Module) -> bool:
@@ -74,33 +73,21 @@ class HostForward:
         """An empty KV cache of the right shape."""
         return HostKVCache(self._count, self.heads, self.width, self._states)
 
-    def __call__(
-        self,
-        kv: HostKVCache,
-        low: int,
-        offsets: Sequence[int],
-        tokens: npt.NDArray[np.int32],
-        adapters: Sequence[AdapterVersion],
-        last: Sequence[int] | None = None,
-        *,
-        head: bool = True,
-    ) -> FloatArray:
-        """Feed tokens (n, L) to slots low..low+n-1, of which the first `offsets` (n,) entries are valid.
-
-        Returns logits (n, V) at positions `last` (n,), or (n, L, V) when it is None; without head, hidden states.
-        """
-        rows, fed = tokens.shape
+    def __call__(self, kv: HostKVCache, fed: Fed) -> FloatArray:
+        """See `Forward`; without head, hidden states."""
+        low, offsets, adapters, last = fed.low, fed.offsets, fed.adapters, fed.last
+        tokens = np.asarray(fed.tokens)
+        rows, width = tokens.shape
         starts = np.asarray(offsets, dtype=np.int64)
-        kv.reserve(low + rows, int(starts.max()) + fed)
+        kv.reserve(low + rows, int(starts.max()) + width)
         # What follows a wanted position is padding.
-        lengths = np.full(rows, fed, np.int64) if last is None else np.asarray(last, np.int64) + 1
-        every = Positions(
-            low, starts, fed, np.broadcast_to(np.arange(fed), (rows, fed)), self._rotary, adapters, lengths
-        )
+        lengths = np.full(rows, width, np.int64) if last is None else np.asarray(last, np.int64) + 1
+        columns = np.broadcast_to(np.arange(width), (rows, width))
+        every = Positions(low, starts, width, columns, self._rotary, adapters, lengths)
         wanted = every
-        if last is not None and fed > 1:
+        if last is not None and width > 1:
             picked = np.asarray(last, dtype=np.int64)[:, None]
-            wanted = Positions(low, starts, fed, picked, self._rotary, adapters, lengths)
+            wanted = Positions(low, starts, width, picked, self._rotary, adapters, lengths)
         kv.states.open(low, offsets)
         attended, states = iter(zip(kv.keys, kv.values, strict=True)), iter(kv.states.layers)
         x = self._embedding[tokens.reshape(-1)]
@@ -109,10 +96,10 @@ class HostForward:
                 cache: Any = next(attended if isinstance(block, AttentionBlock) else states)
                 x = block(x, cache, every, every if i < len(self._blocks) - 1 else wanted)
             x = self._norm(x)
-            if head:
+            if fed.head:
                 x = self.head(x, wanted.users)
         kv.states.close(low, (starts + lengths).tolist())
-        return x if last is not None else x.reshape(rows, fed, -1)
+        return x if last is not None else x.reshape(rows, width, -1)
 
     def submit(self, *arguments: Any, **options: Any) -> mx.array:
         """Never called: numpy computes synchronously."""

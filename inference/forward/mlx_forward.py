@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import mlx.core as mx
 import numpy as np
@@ -30,8 +30,30 @@ Agrees = Callable[[str, Callable[[], bool]], bool]
 _HALF = 5e-2  # tolerance between two ways of computing in float16 or bfloat16, relative to the largest logit
 
 
+class Fed(NamedTuple):
+    """What one forward pass reads.
+
+    Attributes:
+        low: the first slot; rows take consecutive ones.
+        offsets: how many entries of each slot are valid, (n,).
+        tokens: (n, L), fed behind these.
+        adapters: one for each row.
+        last: the position in each row whose logits are wanted, (n,); without padding -1 wants none. None: all of them.
+        head: whether logits are wanted.
+    """
+
+    low: int
+    offsets: Sequence[int]
+    tokens: npt.NDArray[np.int32] | mx.array
+    adapters: Sequence[AdapterVersion]
+    last: Sequence[int] | None = None
+    head: bool = True
+
+
 class Forward(Protocol):
-    """A way to run a model.
+    """A way to run a model: float32 logits (n, V) at `Fed.last`, or (n, L, V) when that is None.
+
+    A row that wants none is missing, and without a head there is nothing to use.
 
     Attributes:
         name: as in docs/engine.md.
@@ -56,29 +78,9 @@ class Forward(Protocol):
 
     def new_kv(self) -> Any: ...
 
-    def submit(
-        self,
-        kv: Any,
-        low: int,
-        offsets: Sequence[int],
-        tokens: npt.NDArray[np.int32] | mx.array,
-        adapters: Sequence[AdapterVersion],
-        last: Sequence[int] | None = None,
-        *,
-        head: bool = True,
-    ) -> mx.array: ...
+    def submit(self, kv: Any, fed: Fed) -> mx.array: ...
 
-    def __call__(
-        self,
-        kv: Any,
-        low: int,
-        offsets: Sequence[int],
-        tokens: npt.NDArray[np.int32],
-        adapters: Sequence[AdapterVersion],
-        last: Sequence[int] | None = None,
-        *,
-        head: bool = True,
-    ) -> Logits: ...
+    def __call__(self, kv: Any, fed: Fed) -> Logits: ...
 
 
 class MlxForward:
@@ -128,40 +130,15 @@ class MlxForward:
         """An empty KV cache."""
         return SlotKVCache(self.templates, mask_axes=self._mask_axes)
 
-    def __call__(
-        self,
-        kv: SlotKVCache,
-        low: int,
-        offsets: Sequence[int],
-        tokens: npt.NDArray[np.int32],
-        adapters: Sequence[AdapterVersion],
-        last: Sequence[int] | None = None,
-        *,
-        head: bool = True,
-    ) -> Logits:
-        """Feed tokens (n, L) to slots low..low+n-1, of which the first `offsets` (n,) entries are valid.
-
-        Returns float32 logits (n, V) at positions `last` (n,), or (n, L, V) when it is None; without head, nothing
-        (0,). Without padding, a position of -1 requests no logits, and the result has one row less.
-        """
-        out = self._compute(kv, low, offsets, tokens, adapters, last, head=head)
+    def __call__(self, kv: SlotKVCache, fed: Fed) -> Logits:
+        out = self._compute(kv, fed)
         mx.eval(out, kv.arrays())
         kv.close()
         return np.asarray(out)
 
-    def submit(
-        self,
-        kv: SlotKVCache,
-        low: int,
-        offsets: Sequence[int],
-        tokens: npt.NDArray[np.int32] | mx.array,
-        adapters: Sequence[AdapterVersion],
-        last: Sequence[int] | None = None,
-        *,
-        head: bool = True,
-    ) -> mx.array:
+    def submit(self, kv: SlotKVCache, fed: Fed) -> mx.array:
         """Like a call, without waiting: the logits, and possibly the tokens, are still being computed."""
-        out = self._compute(kv, low, offsets, tokens, adapters, last, head=head)
+        out = self._compute(kv, fed)
         mx.async_eval(out, kv.arrays())
         kv.close()
         return out
@@ -171,17 +148,8 @@ class MlxForward:
         """Whether `submit` returns early; not with decoder.py, which computes exponentials while the graph is built."""
         return not self.own_decoder
 
-    def _compute(
-        self,
-        kv: SlotKVCache,
-        low: int,
-        offsets: Sequence[int],
-        tokens: npt.NDArray[np.int32] | mx.array,
-        adapters: Sequence[AdapterVersion],
-        last: Sequence[int] | None,
-        *,
-        head: bool,
-    ) -> mx.array:
+    def _compute(self, kv: SlotKVCache, fed: Fed) -> mx.array:
+        low, offsets, tokens, adapters, last, head = fed
         self.bank.select(adapters, tokens.shape[1])
         cache = kv.open(low, offsets, tokens.shape[1])
         inputs = tokens if isinstance(tokens, mx.array) else mx.array(tokens)
@@ -208,7 +176,7 @@ class MlxForward:
         return full.shape[-1], max(kv.bytes_per_entry, 1), kv.bytes_per_row
 
     def _two_tokens(self, kv: SlotKVCache) -> Logits:
-        return self(kv, 0, [0], np.zeros((1, 2), dtype=np.int32), [self.bank.base])
+        return self(kv, Fed(0, [0], np.zeros((1, 2), dtype=np.int32), [self.bank.base]))
 
     def _head_agrees(self, full: Logits) -> bool:
         try:
@@ -305,7 +273,7 @@ def trial(forward: Forward, base: AdapterVersion, *, pads: bool = True) -> list[
     kv, results = forward.new_kv(), []
     for low, offsets, fed, last in _PADDED if pads else _EVEN:
         rows = range(low, low + len(offsets))
-        results.append(forward(kv, low, offsets, tokens[rows, fed], [base] * len(offsets), last))
+        results.append(forward(kv, Fed(low, offsets, tokens[rows, fed], [base] * len(offsets), last)))
     return results
 
 

@@ -6,19 +6,18 @@ not fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
-import numpy.typing as npt
 from mlx import nn
 from mlx_lm.models.cache import make_prompt_cache
 
-from inference.adapters import AdapterBank, AdapterVersion
+from inference.adapters import AdapterBank
 from inference.forward.kv import capacity_for
-from inference.forward.mlx_forward import Logits
+from inference.forward.mlx_forward import Fed, Logits
 
 
 class SoloCaches:
@@ -95,7 +94,7 @@ class SoloForward:
         self.model, self.bank = model, bank
         self.make_caches: Callable[[], list[Any]] = partial(make_prompt_cache, model)
         kv = self.new_kv()
-        self.first = self(kv, 0, [0], np.zeros((1, 2), dtype=np.int32), [bank.base])
+        self.first = self(kv, Fed(0, [0], np.zeros((1, 2), dtype=np.int32), [bank.base]))
         """Logits of the token 0 twice."""
         self.vocab = self.first.shape[-1]
         self.bytes_per_entry = max(1, sum(_bytes_per_entry(layer) for layer in kv.caches[0]))
@@ -104,19 +103,10 @@ class SoloForward:
         """An empty KV cache."""
         return SoloCaches(self.make_caches)
 
-    def __call__(
-        self,
-        kv: SoloCaches,
-        low: int,
-        offsets: Sequence[int],
-        tokens: npt.NDArray[np.int32],
-        adapters: Sequence[AdapterVersion],
-        last: Sequence[int] | None = None,
-        *,
-        head: bool = True,
-    ) -> Logits:
-        """Like `MlxForward`; without `last` all rows must be equally long."""
-        outputs = []
+    def __call__(self, kv: SoloCaches, fed: Fed) -> Logits:
+        """See `Forward`; without `last` all rows must be equally long."""
+        low, offsets, _, adapters, last, head = fed
+        tokens, outputs = np.asarray(fed.tokens), []
         for i, adapter in enumerate(adapters):
             width = tokens.shape[1] if last is None else last[i] + 1  # padding would enter the state
             self.bank.select([adapter], width)

@@ -13,7 +13,7 @@ from mlx_lm.models import qwen3
 
 from inference import Engine
 from inference.adapters import AdapterBank
-from inference.forward import choose
+from inference.forward import Fed, choose
 
 pytestmark = pytest.mark.usefixtures("compared_anew")
 
@@ -116,7 +116,7 @@ def test_of_blocks_of_several_kinds_the_first_of_each_are_tried(
     assert (chosen.bytes_per_entry, chosen.bytes_per_row) == (whole.bytes_per_entry, whole.bytes_per_row)
     assert (chosen.vocab, chosen.pads) == (whole.vocab, whole.pads)
     ids = np.array([[3, 1, 4, 1, 5]], np.int32)
-    found, expected = (f(f.new_kv(), 0, [0], ids, [bank.base]) for f in (chosen, whole))
+    found, expected = (f(f.new_kv(), Fed(0, [0], ids, [bank.base])) for f in (chosen, whole))
     np.testing.assert_allclose(found, expected, atol=1e-5)
     own = np.array(model(mx.array(ids)).astype(mx.float32))
     np.testing.assert_allclose(found, own, atol=1e-3)

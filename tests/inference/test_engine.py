@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from inference import Completion, ContextOverflow, Engine, InferenceError, Request, SamplingParams, UnknownRequest
 from inference.engine.engine import SIDE_BY_SIDE
 from inference.engine.sampling import draw, uniforms
+from inference.forward import Fed
 
 RNG = np.random.default_rng(0)
 RULES = RNG.integers(5, 290, 40).tolist()
@@ -348,11 +349,11 @@ def test_a_fault_in_the_model_ends_only_the_requests_that_cause_it(
         bad_token = expected[0].tokens[1]
         assert bad_token not in PROMPTS[0] + PROMPTS[1]
 
-        def faulty(forward: Any, *arguments: Any, **options: Any) -> Any:
-            hit = (arguments[3] == bad_token).any(axis=1)
+        def faulty(forward: Any, kv: Any, fed: Fed) -> Any:
+            hit = (fed.tokens == bad_token).any(axis=1)
             if fault == "raises" and hit.any():
                 raise RuntimeError("cannot digest this")
-            out = np.array(forward(*arguments, **options))
+            out = np.array(forward(kv, fed))
             out[hit] = np.nan
             return out
 
@@ -372,10 +373,10 @@ def test_a_fault_in_the_model_ends_only_the_requests_that_cause_it(
 def test_an_exception_that_nobody_causes_alone_does_not_hang(random_model: tuple[Any, Any]) -> None:
     with Engine(*random_model) as engine:
 
-        def crowded(forward: Any, *arguments: Any, **options: Any) -> Any:
-            if len(arguments[3]) > 1:
+        def crowded(forward: Any, kv: Any, fed: Fed) -> Any:
+            if len(fed.tokens) > 1:
                 raise MemoryError("too many")
-            return forward(*arguments, **options)
+            return forward(kv, fed)
 
         engine._runner.forward = Between(engine._runner.forward, crowded)
         done = engine.generate([query(p, max_tokens=3) for p in PROMPTS])

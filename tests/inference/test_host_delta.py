@@ -11,7 +11,7 @@ import zoo
 from mlx_lm.models import qwen3_5
 
 from inference.adapters import AdapterBank
-from inference.forward import host_delta, host_forward
+from inference.forward import Fed, host_delta, host_forward
 from inference.forward.host_states import HostStates
 from inference.forward.solo_forward import SoloForward
 
@@ -46,7 +46,7 @@ def feed(forward: Any, bank: AdapterBank, tokens: np.ndarray, lengths: list[list
         fed = np.zeros((len(tokens), max(taken)), np.int32)
         for i, n in enumerate(taken):
             fed[i, :n] = tokens[i, offsets[i] : offsets[i] + n]
-        found.append(forward(kv, 0, offsets, fed, [bank.base] * len(tokens), [n - 1 for n in taken]))
+        found.append(forward(kv, Fed(0, offsets, fed, [bank.base] * len(tokens), [n - 1 for n in taken])))
         offsets = [at + n for at, n in zip(offsets, taken)]
     return found
 
@@ -65,7 +65,7 @@ def test_rows_of_different_lengths_get_what_they_get_alone(
 
 def test_all_positions_and_all_rows_at_once(pair: tuple[host_forward.HostForward, SoloForward]) -> None:
     tokens, base = RNG.integers(0, zoo.VOCAB, (2, 130)).astype(np.int32), pair[1].bank.base
-    found, expected = (f(f.new_kv(), 0, [0, 0], tokens, [base] * 2) for f in pair)
+    found, expected = (f(f.new_kv(), Fed(0, [0, 0], tokens, [base] * 2)) for f in pair)
     np.testing.assert_allclose(found, expected, atol=1e-4 * (1 + np.abs(expected).max()))
 
 
@@ -85,9 +85,9 @@ def test_a_state_goes_on_only_from_where_it_is(pair: tuple[host_forward.HostForw
     host, solo = pair
     base, tokens = solo.bank.base, RNG.integers(0, zoo.VOCAB, (1, 8)).astype(np.int32)
     kv = host.new_kv()
-    host(kv, 0, [0], tokens, [base], [5])  # 6 tokens; the others are padding
+    host(kv, Fed(0, [0], tokens, [base], [5]))  # 6 tokens; the others are padding
     with pytest.raises(RuntimeError, match="slot 0 has seen 6 tokens, not the 8"):
-        host(kv, 0, [8], tokens[:, :1], [base], [0])
+        host(kv, Fed(0, [8], tokens[:, :1], [base], [0]))
     with pytest.raises(RuntimeError, match="slot 0 has seen None tokens, not the 6 to be kept"):
         kv.snapshot(0, 6)  # a failed pass may have left half a state
 

@@ -16,6 +16,7 @@ from inference import Completion, Engine, Request
 from inference.engine import flight
 from inference.engine.guessing import guess
 from inference.engine.sampling import CheckedParams, draw
+from inference.forward import Fed
 
 RNG = np.random.default_rng(8)
 RULES = RNG.integers(1, 95, 20).tolist()
@@ -218,16 +219,16 @@ def test_a_fault_ends_only_the_requests_that_cause_it(pair: Pair, fault: str, mo
     def hit(tokens: Any) -> Any:
         return (np.array(tokens) == bad).any(axis=1)
 
-    def faulty(kv: Any, low: int, offsets: Any, tokens: Any, *rest: Any, **options: Any) -> Any:
-        if fault == "raises" and hit(tokens).any():
+    def faulty(kv: Any, fed: Fed) -> Any:
+        if fault == "raises" and hit(fed.tokens).any():
             raise RuntimeError("cannot digest this")
-        out = submit(kv, low, offsets, tokens, *rest, **options)
-        return mx.where(mx.array(hit(tokens))[:, None], mx.nan, out) if out.size else out
+        out = submit(kv, fed)
+        return mx.where(mx.array(hit(fed.tokens))[:, None], mx.nan, out) if out.size else out
 
-    def alone(self: Any, kv: Any, low: int, offsets: Any, tokens: Any, *rest: Any, **options: Any) -> Any:
-        if hit(tokens).any():
+    def alone(self: Any, kv: Any, fed: Fed) -> Any:
+        if hit(fed.tokens).any():
             raise RuntimeError("cannot digest this")
-        return call(self, kv, low, offsets, tokens, *rest, **options)
+        return call(self, kv, fed)
 
     monkeypatch.setattr(on._runner.forward, "submit", faulty)
     monkeypatch.setattr(type(on._runner.forward), "__call__", alone)

@@ -14,7 +14,7 @@ from mlx import nn
 from mlx_lm.models import qwen3
 
 from inference.adapters import AdapterBank
-from inference.forward import choose, decoder, host_forward, mlx_forward
+from inference.forward import Fed, choose, decoder, host_forward, mlx_forward
 
 
 def model(seed: int = 0, **more: object) -> qwen3.Model:
@@ -95,7 +95,7 @@ def test_what_was_kept_and_is_wrong_is_found_out(monkeypatch: pytest.MonkeyPatch
     forward = chosen(one)
     assert trials and isinstance(forward, mlx_forward.MlxForward) and not forward.own_decoder
     ids = np.array([[3, 1, 2]], np.int32)
-    found = forward(forward.new_kv(), 0, [0], ids, [forward.bank.base])
+    found = forward(forward.new_kv(), Fed(0, [0], ids, [forward.bank.base]))
     np.testing.assert_allclose(found, np.asarray(one(mx.array(ids))), atol=1e-4)
 
 

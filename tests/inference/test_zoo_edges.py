@@ -14,7 +14,7 @@ from test_engine import close
 from test_zoo import ON_CPU, PATHS, PROMPTS, case, check, jobs, path, run
 
 from inference import AdapterError, Engine, UnsupportedModel, clone_structure
-from inference.forward import choose
+from inference.forward import Fed, choose
 from inference.forward.kv import SlotKVCache
 from inference.forward.layer_slots import LayerCache
 from inference.forward.solo_forward import SoloForward
@@ -121,9 +121,9 @@ def test_prompts_of_different_lengths_in_one_pass(name: str) -> None:
         fed = []
         forward = made.engine._runner.forward
 
-        def watched(kv: Any, low: int, offsets: Any, tokens: Any, *rest: Any, **options: Any) -> Any:
-            fed.append(tokens.shape)
-            return forward(kv, low, offsets, tokens, *rest, **options)
+        def watched(kv: Any, read: Fed) -> Any:
+            fed.append(read.tokens.shape)
+            return forward(kv, read)
 
         for name in ("batches", "pads", "stateful"):
             setattr(watched, name, getattr(forward, name))
@@ -159,16 +159,16 @@ def test_a_slot_says_how_much_its_states_have_seen() -> None:
         forward = made.engine._runner.forward
         kv, base = forward.new_kv(), made.engine._bank.base
         one = np.array([[4]], dtype=np.int32)
-        forward(kv, 0, [0], np.array([[1, 2, 3]], dtype=np.int32), [base], [2])
+        forward(kv, Fed(0, [0], np.array([[1, 2, 3]], dtype=np.int32), [base], [2]))
         kv.copy([(4, 0, 3)])
         with pytest.raises(RuntimeError, match="slot 1 has seen None tokens, not the 3"):
-            forward(kv, 1, [3], one, [base], [0])
+            forward(kv, Fed(1, [3], one, [base], [0]))
         with pytest.raises(RuntimeError, match="slot 4 has seen 3 tokens, not the 2"):
-            forward(kv, 4, [2], one, [base], [0])
+            forward(kv, Fed(4, [2], one, [base], [0]))
         with pytest.raises(RuntimeError, match="slot 4 has seen None tokens, not the 3"):
-            forward(kv, 4, [3], one, [base], [0])  # the pass before failed and may have left half a state
+            forward(kv, Fed(4, [3], one, [base], [0]))  # the pass before failed and may have left half a state
         with pytest.raises(RuntimeError, match=r"fed apart from others, got offsets \[3, 0\]"):
-            forward(kv, 0, [3, 0], np.array([[4], [4]], dtype=np.int32), [base] * 2, [0, 0])
+            forward(kv, Fed(0, [3, 0], np.array([[4], [4]], dtype=np.int32), [base] * 2, [0, 0]))
         with pytest.raises(RuntimeError, match="slot 0 has seen 3 tokens, not the 2 to be kept"):
             kv.snapshot(0, 2)
 
@@ -178,10 +178,10 @@ def test_a_row_of_the_fallback_says_how_much_it_has_seen() -> None:
         base, engine = made.engine._bank.base, made.engine
         solo = SoloForward(engine.model, engine._bank)
         kv = solo.new_kv()
-        solo(kv, 0, [0], np.array([[1, 2, 3]], dtype=np.int32), [base], [2])
+        solo(kv, Fed(0, [0], np.array([[1, 2, 3]], dtype=np.int32), [base], [2]))
         kv.copy([(4, 0, 3)])
         with pytest.raises(RuntimeError, match="slot 0 has seen None tokens, not the 3"):
-            solo(kv, 0, [3], np.array([[4]], dtype=np.int32), [base], [0])
+            solo(kv, Fed(0, [3], np.array([[4]], dtype=np.int32), [base], [0]))
 
 
 @pytest.mark.quick(1)

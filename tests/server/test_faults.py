@@ -19,6 +19,7 @@ from benchmarks.storm_processes import Served
 from benchmarks.wire import Live, Reply, call
 from inference.engine import stepper
 from inference.engine.model_runner import ModelRunner
+from inference.forward import Fed
 from inference.server import Settings
 from inference.text import TextEncoder, TextStream
 
@@ -59,9 +60,9 @@ def test_an_echoed_prompt_that_the_model_cannot_read_is_told(
     engine = serving.run(serving.core.engine.call(lambda engine: engine))
     forward = engine._runner.forward
 
-    def spoilt(kv: Any, low: int, offsets: Any, tokens: Any, *others: Any) -> Any:
-        logits = forward(kv, low, offsets, tokens, *others)
-        return logits * float("nan") if offsets[0] + tokens.shape[1] > 10 else logits
+    def spoilt(kv: Any, fed: Fed) -> Any:
+        logits = forward(kv, fed)
+        return logits * float("nan") if fed.offsets[0] + fed.tokens.shape[1] > 10 else logits
 
     vocab = engine._runner.vocab
     monkeypatch.setattr(engine, "_runner", SimpleNamespace(
