@@ -15,7 +15,7 @@ import numpy as np
 
 import legos_envs
 from legos_envs.exact import info_sets, nash_conv
-from legos_envs.game import GameEnv, InfoSet, info_set
+from legos_envs.game import GameEnv, InfoSet
 from legos_envs.games import MATRIX_GAMES
 from legos_train.bootstrap import texts
 from legos_train.evaluation import exact_values
@@ -49,32 +49,11 @@ def load(folder: str | Path) -> ModelPlayer:
 
 def evenness(player: ModelPlayer, env: GameEnv, sets: Sequence[InfoSet] | None = None) -> Evenness:
     """Measures a model in all information sets of an env's game, or in some of them."""
-    sets = sets_of(env) if sets is None else sets
+    sets = info_sets(env.game) if sets is None else sets
     policy, leftover = exact_values.action_probabilities(env, [player] * env.game.num_players, sets)
     illegal = list(leftover.values())
     gaps = [sum(p * math.log(p) for p in moves.values() if p > 0) + math.log(len(moves)) for moves in policy.values()]
     return Evenness(len(sets), float(np.mean(illegal)), max(illegal), float(np.mean(gaps)), max(gaps))
-
-
-def policy_table(player: ModelPlayer, env: GameEnv) -> dict[InfoSet, dict[str, float]]:
-    """The model's probability of each legal move, given a legal answer, in every information set."""
-    return exact_values.action_probabilities(env, [player] * env.game.num_players, sets_of(env))[0]
-
-
-def sets_of(env: GameEnv, sample: int = 300) -> list[InfoSet]:
-    """All information sets, or a sample from random play if the game is too large to list them."""
-    try:
-        return info_sets(env.game)
-    except ValueError:
-        rng = Random(0)
-    sets: dict[InfoSet, None] = {}
-    while len(sets) < sample:
-        state = rng.choice(env.game.initial())[1]
-        while env.game.player(state) is not None:
-            here = info_set(env.game, state)
-            sets[here] = None
-            state = env.game.next(state, rng.choice(here.legal))
-    return list(sets)[:sample]
 
 
 def solvable() -> Iterator[tuple[str, GameEnv]]:
@@ -115,7 +94,7 @@ def report_evenness(folder: str | Path) -> str:
         rates = f"{one.illegal_mean:.2%} | {one.illegal_max:.2%} | {one.kl_mean:.4f} | {one.kl_max:.4f}"
         lines.append(f"| {label} | {one.info_sets} | {rates} |")
     kuhn = legos_envs.make("KuhnPoker-v0").unwrapped
-    table = policy_table(player, kuhn)
+    table, _ = exact_values.action_probabilities(kuhn, [player] * 2, info_sets(kuhn.game))
     lines += [
         "",
         f"NashConv in KuhnPoker-v0: {nash_conv(kuhn.game, table.__getitem__):.4f} (uniform play: 0.9167).",

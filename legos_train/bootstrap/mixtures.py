@@ -97,35 +97,6 @@ VARIANTS: dict[str, Callable[[Random], dict[str, Any]]] = {
 """Constructor arguments to draw, as `texts.VARIANTS`."""
 
 
-def drill(seed: int | str) -> Iterator[Dialogue]:
-    """Like `stream`, but mostly sums.
-
-    A model of this size does not learn to add from word problems, since most answers are wrong, nor from a few sums
-    among other texts. From sums alone it learns the tables of one-digit numbers within a hundred steps.
-    """
-    return stream(seed, text_shares.DRILL)
-
-
-def with_sums(seed: int | str) -> Iterator[Dialogue]:
-    """Like `stream`, with sums, and more of the environments that are hard to read."""
-    return stream(seed, text_shares.WITH_SUMS)
-
-
-def worked_out(seed: int | str) -> Iterator[Dialogue]:
-    """Like `stream`, mostly the environments whose answers must be worked out."""
-    return stream(seed, text_shares.WORKED_OUT)
-
-
-def long_talks(seed: int | str) -> Iterator[Dialogue]:
-    """Like `stream`, mostly the environments with long conversations, two in five as chats."""
-    return stream(seed, text_shares.LONG_TALKS, chat=0.4)
-
-
-def longest(seed: int | str) -> Iterator[Dialogue]:
-    """Like `stream`, mostly Liar's dice, whose chats are the longest, up to 3,200 tokens."""
-    return stream(seed, text_shares.LONGEST, chat=0.6)
-
-
 def stream(
     seed: int | str, of: Mapping[str, float] = text_shares.FIRST, chat: float = CHAT_SHARE
 ) -> Iterator[Dialogue]:

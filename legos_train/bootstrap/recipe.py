@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -27,7 +28,7 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer
 
 from legos_envs import arguments
-from legos_train.bootstrap import mixtures, pretrain, texts, tokenizer
+from legos_train.bootstrap import mixtures, pretrain, text_shares, texts, tokenizer
 from legos_train.bootstrap.pretrain import PEAK, Report
 from legos_train.bootstrap.training_rows import LIMIT, DialogueRow, make_row
 from legos_train.observe import ProgressLine
@@ -90,11 +91,11 @@ RECIPES = {
         pretrain.SMALL,
         (
             TextStage(mixtures.stream, 2500),
-            TextStage(mixtures.drill, 120),
-            TextStage(mixtures.with_sums, 1080),
-            TextStage(mixtures.worked_out, 260),
-            TextStage(mixtures.long_talks, 1000, peak=1e-3, limit=1024),
-            TextStage(mixtures.longest, 80, peak=4e-4, limit=3072, batch_size=16),
+            TextStage(partial(mixtures.stream, of=text_shares.DRILL), 120),
+            TextStage(partial(mixtures.stream, of=text_shares.WITH_SUMS), 1080),
+            TextStage(partial(mixtures.stream, of=text_shares.WORKED_OUT), 260),
+            TextStage(partial(mixtures.stream, of=text_shares.LONG_TALKS, chat=0.4), 1000, peak=1e-3, limit=1024),
+            TextStage(partial(mixtures.stream, of=text_shares.LONGEST, chat=0.6), 80, 4e-4, limit=3072, batch_size=16),
         ),
         batch_size=48,
         readers=max(texts.RECALLED.values()) + 1,

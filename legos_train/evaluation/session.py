@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from legos_train.evaluation.playing import Stage
 from legos_train.evaluation.summary import Row, comparisons, row
 from legos_train.observe import ProgressLine
 from legos_train.players import actors, replies, words
-from legos_train.settings import with_none
+from legos_train.settings import as_entries, with_none
 
 Played = list[tuple[Pairing, list[Record]]]
 """Pairings with the records of their games, in the order of the schedule."""
@@ -296,21 +296,22 @@ def trained_args(word: str, env: str) -> list[dict[str, Any]]:
     for anything but a run.
     """
     settings = _run_of(word)
-    args = [{**e.get("args", {}), **settings.get("env_args", {})} for e in _entries(settings) if e.get("id") == env]
+    args = [
+        {**e.get("args", {}), **settings.get("env_args", {})}
+        for e in as_entries(settings.get("env", ()))
+        if e.get("id") == env
+    ]
     return [replies.formatted(with_none(one), settings.get("reply", "env"), env) for one in args]
 
 
 def prompted_roles(word: str, env: str) -> list[str]:
     """The roles that had a system prompt in an env in training, including those set for all envs."""
     settings = _run_of(word)
-    labels = {entry.get("name") or entry["id"] for entry in _entries(settings) if entry.get("id") == env}
+    labels = {
+        entry.get("name") or entry["id"] for entry in as_entries(settings.get("env", ())) if entry.get("id") == env
+    }
     named = [role.rpartition("/") for role, actor in settings.get("actors", {}).items() if actor.get("system_prompt")]
     return sorted({role for label, _, role in named if not label or label in labels})
-
-
-def _entries(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    envs = settings.get("env", [])
-    return [{"id": e} if isinstance(e, str) else e for e in (envs if isinstance(envs, list) else [envs])]
 
 
 def _run_of(word: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from legos_train.errors import ExportError, PolicyError
 from legos_train.export import peft
 from legos_train.export.checkpoint_adapter import is_checkpoint, unpack
 from legos_train.observe import eval_numbers, read_run
-from legos_train.settings import with_none
+from legos_train.settings import as_entries, with_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,11 @@ class Source:
     @property
     def envs(self) -> list[tuple[str, dict[str, Any]]]:
         """Id and constructor arguments of each environment."""
-        entries = self.config.get("env", "KuhnPoker-v0")
-        as_list = entries if isinstance(entries, list) else [entries]
-        tables: list[dict[str, Any]] = [{"id": e} if isinstance(e, str) else e for e in as_list]
-        shared: dict[str, Any] = self.config.get("env_args", {})
+        tables, shared = as_entries(self.config.get("env", "KuhnPoker-v0")), self.config.get("env_args", {})
         return [(t["id"], with_none({**t.get("args", {}), **shared})) for t in tables]
 
 
-def open_run(spec: str, scratch: Path | None = None) -> Source:
+def open_run(spec: str, scratch: Path) -> Source:
     """The run named `runs/x`, `runs/x@last`, `runs/x@average`, `runs/x@best` or `runs/x@step_40`.
 
     Args:
@@ -72,8 +69,6 @@ def open_run(spec: str, scratch: Path | None = None) -> Source:
     try:
         config = tomllib.loads(data.decode())
         if is_checkpoint(which):
-            if scratch is None:
-                raise ExportError(f"{spec!r}: a checkpoint needs a scratch folder")
             _, adapter = unpack(spec, scratch)
             result = _until(path, int(adapter.name.removeprefix("step_")))
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +59,7 @@ class RolloutLog:
                 players={a: t.info.get("player", "policy") for a, t in episode.trajectories.items()},
                 decode=lambda token: self.renderer.tokenizer.decode([token]),
             )
-            self._file.write(json.loads(line) if isinstance(line, str) else line)
+            self._file.write(line)
 
     def _exact(self, trainer: Trainer, episode: Episode) -> dict[str, Any] | None:
         """The exact value of each move, in games that can be solved quickly."""

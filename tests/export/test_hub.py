@@ -75,7 +75,7 @@ def test_the_folder_and_its_card(run_dir: Path, tmp_path: Path, sent: list[Any],
 
 
 def test_other_weights_and_their_numbers(run_dir: Path, tmp_path: Path) -> None:
-    files = hub.write_folder(open_run(f"{run_dir}@best"), tmp_path / "hub")
+    files = hub.write_folder(open_run(f"{run_dir}@best", tmp_path / "scratch"), tmp_path / "hub")
     assert files == ["README.md", "adapter_config.json", "adapters.safetensors"], "tiny has no repository for PEFT"
     card = (tmp_path / "hub/README.md").read_text()
     assert "| 0.9167 | 0.2200 |" in card and "at step 30" in card and "base_model:" not in card
@@ -115,7 +115,7 @@ def test_played_numbers_come_with_their_seeds(run_dir: Path, tmp_path: Path) -> 
     ends = {"Debate-v0/vs_random_low": 0.25, "Debate-v0/vs_random_high": 0.75, "Debate-v0/truncated": 0.0}
     result["average"] = {"Debate-v0/vs_random": 0.5, **ends}
     (path / "result.json").write_text(json.dumps(result))
-    card = hub.card(open_run(str(path)), None, None)
+    card = hub.card(open_run(str(path), tmp_path / "scratch"), None, None)
     assert "| Debate-v0: mean return against random play, played |  | 0.500 (0.25 to 0.75) |" in card
     assert "random_low" not in card and "Debate-v0: truncated" not in card and "In brackets: 95 % intervals" in card
     exact = {
@@ -124,13 +124,13 @@ def test_played_numbers_come_with_their_seeds(run_dir: Path, tmp_path: Path) -> 
         "Debate-v0/win_high": 0.5,
         "Debate-v0/win": 0.5,
     }
-    told = hub.card(replace(open_run(str(path)), result={**result, "average": exact}), None, None)
+    told = hub.card(replace(open_run(str(path), tmp_path / "scratch"), result={**result, "average": exact}), None, None)
     assert "as player_0, exact" in told and "In brackets" not in told, "a seat's number is as exact as the whole"
     assert "over 256 games on the seeds from 7 on" in card and "not trained on" not in card
     held_out = {"id": "Debate-v0", "games": 12}
     config = TrainConfig(seed=7, eval={"env": [held_out]})  # type: ignore[arg-type]
     (path / "config.toml").write_text(to_toml(config))
-    card = hub.card(open_run(str(path)), None, None)
+    card = hub.card(open_run(str(path), tmp_path / "scratch"), None, None)
     assert "Those of Debate-v0, which was not trained on, are over 12 games from seed 0 on." in card
     assert "seeds from 7" not in card
 
@@ -142,7 +142,7 @@ def test_the_card_names_the_bundled_model_and_the_arguments_that_the_numbers_are
     env = {"id": "KuhnPoker-v0", "args": {"memory": "chat", "zero": "a b"}}
     config = TrainConfig(model="small", env=[env], env_args={"num_rounds": 3})  # type: ignore[arg-type]
     (path / "config.toml").write_text(to_toml(config))
-    card = hub.card(open_run(str(path)), None, None)
+    card = hub.card(open_run(str(path), tmp_path / "scratch"), None, None)
     assert "with Legos" in card and "on `small`, a model that comes with Legos." in card and "tiny" not in card
     command = "legos eval KuhnPoker-v0 --arg memory=chat --arg 'zero=a b' --arg num_rounds=3 -m small+FOLDER"
     assert f"{command} --opponent random" in card
@@ -166,9 +166,9 @@ def test_no_path_or_address_of_this_machine_is_published(run_dir: Path, tmp_path
     config["legos"]["base_model"] = str(model)
     (path / "adapter/adapter_config.json").write_text(json.dumps(config))
     with pytest.raises(ExportError, match="is a folder on this machine"):
-        hub.write_folder(open_run(str(path)), tmp_path / "hub")
+        hub.write_folder(open_run(str(path), tmp_path / "scratch"), tmp_path / "hub")
     assert not (tmp_path / "hub").exists()
-    hub.write_folder(open_run(str(path)), tmp_path / "hub", base_model="org/base")
+    hub.write_folder(open_run(str(path), tmp_path / "scratch"), tmp_path / "hub", base_model="org/base")
     for file in (tmp_path / "hub").rglob("*"):
         if file.is_file():
             assert b"secret" not in file.read_bytes() and str(tmp_path).encode() not in file.read_bytes(), file

@@ -27,6 +27,7 @@ from legos_train.bootstrap import training_rows as rows
 from legos_train.bootstrap.texts import Dialogue, Exchange
 from legos_train.bootstrap.tokenizer import ChatEncoder, train_tokenizer
 from legos_train.cli.main import main
+from legos_train.evaluation import exact_values
 from legos_train.players import ModelPlayer
 
 TINY = Path(inference.__file__).parent / "models" / "tiny"
@@ -51,7 +52,7 @@ def load(folder: Path) -> tuple[Any, ChatEncoder]:
 @pytest.mark.quick(4)
 @pytest.mark.parametrize("env", [pytest.param(env, id=label) for label, env in ENVS])
 def test_in_every_information_set_it_plays_legal_moves_and_all_of_them_alike(tiny: Any, env: Any) -> None:
-    sets = measure.sets_of(env)
+    sets = exact.info_sets(env.game)
     got = measure.evenness(tiny, env, sets[:: max(1, len(sets) // 200)])
     assert got.illegal_max < 0.01
     assert got.kl_mean < 0.01 and got.kl_max < 0.05
@@ -72,7 +73,7 @@ def test_boxed_answers_are_legal_too(tiny: Any, env_id: str) -> None:
 
 def test_kuhn_poker_starts_from_uniform_play(tiny: Any) -> None:
     env = legos_envs.make("KuhnPoker-v0").unwrapped
-    table = measure.policy_table(tiny, env)
+    table, _ = exact_values.action_probabilities(env, [tiny] * 2, exact.info_sets(env.game))
     assert exact.nash_conv(env.game, lambda infoset: table[infoset]) == pytest.approx(0.9167, abs=0.06)
 
 
@@ -98,7 +99,7 @@ def test_the_board_can_be_read_where_the_move_is_chosen() -> None:
     """Linearly, from the state that the move is read off. A base that only copied the free numbers got 0.74 to 0.88."""
     env = legos_envs.make("TicTacToe-v0").unwrapped
     model, encoder = load(TINY)
-    sets = measure.sets_of(env)
+    sets = exact.info_sets(env.game)
     sets = [sets[i] for i in np.random.default_rng(0).choice(len(sets), 900, replace=False)]
     prompts = [encoder.prompt(env.observation_in(one)["messages"]) + encoder.text("[") for one in sets]
     hidden = np.concatenate([np.array(model.model(mx.array(prompts[i : i + 100]))[:, -1]) for i in range(0, 900, 100)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import legos_envs
-from legos_train.bootstrap import RECIPES, bootstrap, mixtures, pretrain, recipe, texts
+from legos_train.bootstrap import RECIPES, bootstrap, mixtures, pretrain, recipe, text_shares, texts
 from legos_train.bootstrap import training_rows as rows
 from legos_train.bootstrap.recipe import TextStage
 from legos_train.bootstrap.texts import Dialogue, Exchange
@@ -124,7 +125,7 @@ def test_the_reader_of_the_best_reply_is_the_last_matrix(encoder: ChatEncoder, d
 
 @pytest.mark.slow
 def test_the_drill_reads_sums_with_right_answers() -> None:
-    read = list(islice(mixtures.drill(0), 400))
+    read = list(islice(mixtures.stream(0, text_shares.DRILL), 400))
     asked = [one for dialogue in read if dialogue.source == "sums" for one in dialogue.exchanges]
     assert len(asked) > 400
     for one in asked:
@@ -186,11 +187,11 @@ def test_the_last_stage_plays_more_chats(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(mixtures, "BLOCK", 1)
     monkeypatch.setattr(mixtures, "HELD", 1)
     shares = {}
-    for stage in (mixtures.stream, mixtures.long_talks):
+    for chat in (0.15, 0.4):
         memories.clear()
-        list(islice(stage(5), 120))
-        shares[stage.__name__] = memories.count("chat") / len(memories)
-    assert shares["stream"] < 0.28 < shares["long_talks"] < 0.52, shares
+        list(islice(mixtures.stream(5, text_shares.LONG_TALKS, chat), 120))
+        shares[chat] = memories.count("chat") / len(memories)
+    assert shares[0.15] < 0.28 < shares[0.4] < 0.52, shares
 
 
 class _Stopped(Exception):
@@ -200,7 +201,7 @@ class _Stopped(Exception):
 @pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("legos_train.bootstrap.recipe.TOKENIZER_DIALOGUES", 300)
-    stages = (TextStage(texts.stream, 3), TextStage(mixtures.drill, 2))
+    stages = (TextStage(texts.stream, 3), TextStage(partial(mixtures.stream, of=text_shares.DRILL), 2))
     made = RECIPES["tiny"]._replace(part=2, batch_size=4, pool=0, stages=stages, readers=16)
 
     def stop(step: int, steps: int, losses: dict[str, float]) -> None:
