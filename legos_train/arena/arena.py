@@ -159,16 +159,16 @@ class Arena:
             numbers |= sampler.learn(episodes, self.step)
         return numbers
 
-    def jobs(self, requests: Sequence[EpisodeRequest], first: int = 0) -> list[Job]:
-        """Requests with seeds, groups and players settled. `first` numbers the first one within its step."""
-        drawn = keyed_generator(self.seed, f"seeds of step {self.step} from {first}")
+    def jobs(self, requests: Sequence[EpisodeRequest]) -> list[Job]:
+        """Requests with seeds, groups and players settled."""
+        drawn = keyed_generator(self.seed, f"seeds of step {self.step} from 0")
         groups: dict[str, int] = {}
         numbers: dict[tuple[str, str], int] = {}  # groups by env, for the league's balance of seats
         counts: dict[str, int] = {}
         seeds: dict[tuple[str, str], int] = {}
         seated: dict[str, dict[str, Actor]] = {}
         out = []
-        for place, request in enumerate(requests, start=first):
+        for place, request in enumerate(requests):
             slot = self.slot(request.env)
             if request.seed is not None:
                 seed = request.seed

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from legos_train.observe.dashboard_text import memory, milliseconds, number, shown
-
-Z95 = 1.96
-"""Half a 95 % interval, in standard deviations."""
+from legos_train.observe.report.scales import Z95
 
 
 def learners_table(learners: Mapping[str, Mapping[str, Any]], most: int, wide: bool) -> Any:

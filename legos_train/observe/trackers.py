@@ -12,7 +12,7 @@ from legos_train.config import TrainConfig
 from legos_train.disk import MetricsFile, RunDirectory
 from legos_train.errors import RunError
 from legos_train.observe.report.figures import figures
-from legos_train.observe.report.lost_games import sample_games
+from legos_train.observe.report.lost_games import messages_of, sample_games
 from legos_train.observe.report.svg import line_chart, standalone
 from legos_train.observe.viewer import LOG
 from legos_train.observe.viewer.compact import turn_order
@@ -134,9 +134,8 @@ def episode_rows(path: Path) -> list[list[Any]]:
         seats = line["episode"]["trajectories"]
         for seat, turn in turn_order(seats, line.get("order")):
             agent, taken = seats[seat]["agent"], seats[seat]["turns"][turn]
-            told = [str(m.get("content", "")) for m in taken.get("observation", ()) if m.get("role") != "assistant"]
             who, ended = line.get("players", {}).get(agent, ""), line.get("outcome", {}).get(agent, "")
-            texts = ("\n\n".join(told)[:CHARACTERS], str(taken["action"])[:CHARACTERS])
+            texts = (messages_of(taken)[:CHARACTERS], str(taken["action"])[:CHARACTERS])
             facts = (line["step"], number, str(line["env"]), line["episode"].get("seed"), agent, str(who))
             rows.append([*facts, *texts, float(taken.get("reward") or 0.0), str(ended)])
     return rows

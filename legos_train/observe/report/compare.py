@@ -11,11 +11,9 @@ from legos_train.disk import fsops
 from legos_train.observe.eval_numbers import formatted, metric_name, results
 from legos_train.observe.report.changed_settings import differing, flat
 from legos_train.observe.report.figures import figures
-from legos_train.observe.report.report_page import grid, page, table
+from legos_train.observe.report.report_page import SECTIONS, grid, page, table
 from legos_train.observe.report.svg import Figure, Line
 from legos_train.observe.run_files import RunFiles, read_run
-
-ORDER = ("What it is worth", "Learning", "Health", "Speed", "League")
 
 
 def compare(dirs: Sequence[Path]) -> str:
@@ -28,7 +26,7 @@ def compare(dirs: Sequence[Path]) -> str:
     labels = labels_of(dirs)
     overlaid = overlay([(label, figures(run.records, run.start)) for label, run in zip(labels, runs)])
     rows = differing([flat(read_toml(Path(path) / "config.toml")) for path in dirs])
-    body = [(section, grid([f for f in overlaid if f.section == section])) for section in ORDER]
+    body = [(section, grid([f for f in overlaid if f.section == section])) for section in SECTIONS]
     same = "<p>The settings of these runs are the same.</p>"
     sections = [
         ("Numbers", table(["", *labels], _numbers(runs), numeric=True)),

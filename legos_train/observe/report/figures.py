@@ -96,7 +96,7 @@ def figures(
     for record in records:
         for alarm in record.get("alarms") or ():
             marks.setdefault(ALARMS.get(alarm["name"], ""), []).append((record["step"], f"alarm: {alarm['name']}"))
-    return [_marked(figure, marks.get(figure.name.partition("--")[0], ())) for figure in out]
+    return [replace(figure, marks=marks.get(figure.name.partition("--")[0], ())) for figure in out]
 
 
 def _lines(records: Sequence[Record], key: str, title: str, window: int) -> list[Line]:
@@ -106,12 +106,6 @@ def _lines(records: Sequence[Record], key: str, title: str, window: int) -> list
     if not own and (points := column(records, key)):
         own = {title: points}
     return [_smooth(name, points, window, band=key != "mismatch_max") for name, points in own.items()]
-
-
-def _marked(figure: Figure, marks: Sequence[tuple[float, str]]) -> Figure:
-    if not marks:
-        return figure
-    return replace(figure, marks=tuple(marks))
 
 
 def _measured(

@@ -50,7 +50,7 @@ def _different(lines: Sequence[bytes], most: int) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for line in lines:
         game = json.loads(line)
-        played = [[_messages(turn), turn["action"]] for t in game["episode"]["trajectories"] for turn in t["turns"]]
+        played = [[messages_of(turn), turn["action"]] for t in game["episode"]["trajectories"] for turn in t["turns"]]
         found.setdefault(json.dumps([game["env"], played]), game)
         if len(found) == most:
             break
@@ -68,13 +68,14 @@ def shared_lines(games: Sequence[Mapping[str, Any]]) -> Shared:
 
 def _first_told(game: Mapping[str, Any]) -> dict[str, list[str]]:
     return {
-        t["agent"]: [line.strip() for line in _messages(t["turns"][0]).splitlines() if line.strip()]
+        t["agent"]: [line.strip() for line in messages_of(t["turns"][0]).splitlines() if line.strip()]
         for t in game["episode"]["trajectories"]
         if t["turns"]
     }
 
 
-def _messages(turn: Mapping[str, Any]) -> str:
+def messages_of(turn: Mapping[str, Any]) -> str:
+    """What a seat was told before a turn, as one text."""
     observation = turn.get("observation", ())
     return "\n\n".join(str(m.get("content", "")) for m in observation if m.get("role") != "assistant")
 
@@ -100,7 +101,7 @@ def _game(line: Mapping[str, Any], shared: Shared) -> str:
         if shown == TURNS:
             out.append("<p class=soft>and more turns; `legos view` shows all</p>")
             break
-        messages = _messages(turn)
+        messages = messages_of(turn)
         if number == 0:
             out.append(
                 f"<details><summary>what {escape(agent)} sees</summary><pre>{escape(_cut(messages))}</pre></details>"

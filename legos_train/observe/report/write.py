@@ -13,14 +13,14 @@ from legos_train.disk import fsops
 from legos_train.observe.report.changed_settings import changed
 from legos_train.observe.report.figures import figures
 from legos_train.observe.report.lost_games import games_html, sample_games, shared_lines
-from legos_train.observe.report.report_page import bar_table, grid, page, picture, table
+from legos_train.observe.report.report_page import SECTIONS, bar_table, grid, page, picture, table
 from legos_train.observe.report.result_table import summary_rows
+from legos_train.observe.report.scales import Z95
 from legos_train.observe.report.svg import heat_map, line_chart, standalone
 from legos_train.observe.result import Result
 from legos_train.observe.run_files import read_run
 
 UNFINISHED = "not finished"
-SECTIONS = ("What it is worth", "Learning", "Health", "Speed", "League")
 
 
 def write_report(
@@ -167,7 +167,7 @@ def _heat_maps(league: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 def _ratings(league: Mapping[str, Any]) -> str:
     ratings = sorted((league.get("ratings") or {}).items(), key=lambda item: -item[1][0])
-    rows = [[name, f"{mu:.2f}", f"{mu - 1.96 * sigma:.2f} to {mu + 1.96 * sigma:.2f}"] for name, (mu, sigma) in ratings]
+    rows = [[name, f"{mu:.2f}", f"{mu - Z95 * sigma:.2f} to {mu + Z95 * sigma:.2f}"] for name, (mu, sigma) in ratings]
     return table(["player", "OpenSkill mu", "95 % interval (mu ± 1.96 sigma)"], rows, numeric=True)
 
 
