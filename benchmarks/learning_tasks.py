@@ -90,7 +90,12 @@ ROUND = ("one_round=True", "dice=1", "faces=3", "wild=True")
 PROBLEM = Task((*_steps(400, 256), *GROUP), "oracle", "self", items=True, args=EASY)
 CONTEST = Task((*_steps(60, 32), *RAE), "on_topic", "base", items=True, seat=JUDGE)
 TASKS: dict[str, Task] = {
-    "Amplification-v0": Task((*_steps(60, 64), *GROUP), "decompose", "self", items=True),
+    "Amplification-v0": Task(
+        *((*_steps(60, 64), *GROUP), "decompose", "self"),
+        items=True,
+        seat="person=scripted:calculator",
+        args=("operations=2", "process_reward=0.5"),
+    ),
     "CodeGen-v0": Task((*_steps(150, 32), *GROUP), "good", "self", items=True),
     "ConnectFour-v0": Task((*_steps(24, 24), *RAE, *BASE, *FEW, *LEGAL), "depth_4", "base"),
     "Dataset-v0": PROBLEM,

@@ -23,7 +23,7 @@ SETTINGS: dict[str, dict[str, str]] = {
     "chat, boxed": {"memory": "chat", "action_format": "boxed"},
 }
 """The settings in which every environment is played."""
-LONG = ("ConnectFour", "EloArena", "LiarsDice", "Negotiation", "PigDice", "SimpleNegotiation", "Tournament")
+LONG = ("EloArena", "LiarsDice", "PigDice", "Tournament")
 """Environments with many turns, in which only a quarter of the games is played."""
 SEED = 1_000_000
 """The first seed: the recipe draws its seeds below 2^31 at random."""

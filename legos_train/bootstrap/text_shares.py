@@ -78,5 +78,29 @@ LONG_TALKS = {
 }
 """Shares of the fifth stage: mostly environments whose legal answers depend on all of them."""
 
-LONGEST = {**LONG_TALKS, "LiarsDice-v0": 90.0, "ConnectFour-v0": 10.0, "PigDice-v0": 4.0}
-"""Shares of the sixth stage: half of the rows are Liar's dice, whose chats are the longest, up to 3,200 tokens."""
+CAREFUL = {
+    **LONG_TALKS,
+    "Amplification-v0": 20.0,
+    "CodeGen-v0": 8.0,
+    "ConnectFour-v0": 12.0,
+    "Negotiation-v0": 30.0,
+    "ProposerSolver-v0": 15.0,
+    "RedBlue-v0": 6.0,
+    "SPICE-v0": 10.0,
+    "SimpleNegotiation-v0": 10.0,
+}
+"""Shares of the sixth stage: mostly environments whose replies must copy numbers or words exactly."""
+
+LONGEST = {**CAREFUL, "LiarsDice-v0": 80.0, "ConnectFour-v0": 20.0, "PigDice-v0": 5.0}
+"""Shares of the seventh stage: a third of the rows are Liar's dice, whose chats are the longest, up to 3,200 tokens."""
+
+TRADES = {
+    **CAREFUL,
+    "LiarsDice-v0": 20.0,
+    "Negotiation-v0": 130.0,
+    "Nim-v0": 6.0,
+    "ProposerSolver-v0": 35.0,
+    "SPICE-v0": 14.0,
+    "TicTacToe-v0": 14.0,
+}
+"""Shares of the eighth stage: two in five rows are Negotiation, where a legal offer depends on all trades so far."""
