@@ -15,7 +15,7 @@ from legos_train.players import ModelPlayer, actors
 
 SMALL = Path(inference.__file__).parent / "models" / "small"
 MOST, MOST_EXACT = 0.05, 0.01
-MISSED = {"ConnectFour-v0": 0.06, "Negotiation-v0": 0.10, "ProposerSolver-v0": 0.06, "SPICE-v0": 0.10}
+MISSED = {"Negotiation-v0": 0.09}
 """Environments above the bar in some setting, and what they are held to instead; the card names them."""
 EXACT = ("KuhnPoker-v0", "LeducPoker-v0", "MatrixGame-v0", "Nim-v0", "TicTacToe-v0")
 SAMPLE = ("KuhnPoker-v0", "Debate-v0", "GSM8K-v0", "RedBlue-v0")
