@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from inference.server.texts import Name, Strict, Text
+from inference.server.texts import Name, Strict, Text, only
 from inference.tool_calls import ToolCall, canonical, spoken
 
 MAX_TOOLS, MAX_TOOL_BYTES = 128, 64 << 10
@@ -43,7 +43,7 @@ class Message(Strict):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Text | Annotated[list[TextPart], Field(max_length=256, fail_fast=True)] | None = None
-    name: None = None
+    name: Annotated[None, only(None)] = None
     tool_calls: Annotated[list[MadeCall], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_call_id: Name | None = None
 

@@ -115,6 +115,14 @@ def _close() -> None:
         pool.__exit__(None, None, None)
 
 
+def check_installed() -> None:
+    """Raises ImportError if the interpreter is missing. An env that needs it says so when it is made."""
+    try:
+        import pydantic_monty  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f"running code needs pydantic-monty: {arguments.install('tasks')}") from error
+
+
 def _pool() -> Any:
     """This process's pool of workers, made at first use. More runs at once than it has workers wait for one."""
     pool = _pools.get(os.getpid())
@@ -127,10 +135,9 @@ def _pool() -> Any:
         )
     with _lock:
         if not _pools:
-            try:
-                from pydantic_monty import Monty
-            except ImportError as error:
-                raise ImportError(f"running code needs pydantic-monty: {arguments.install('tasks')}") from error
+            check_installed()
+            from pydantic_monty import Monty
+
             pool = Monty(max_processes=max(8, os.cpu_count() or 1), feed_duration_limit_grace=GRACE)
             pool.__enter__()
             _pools[os.getpid()] = pool

@@ -15,7 +15,7 @@ from inference.text import RENDERERS
 from inference.thoughts import THINKING
 from inference.types import Dequantize
 from legos_train.cli import elsewhere
-from legos_train.players import replies
+from legos_train.players import actors, replies
 
 ENV = "an id from `legos envs list`, module:Name-v0 or file.py:Name-v0"
 
@@ -124,8 +124,8 @@ def add_asking(p: Parser) -> None:
     )
     p.number(
         "--thinking-tokens",
-        help="maximum tokens per thought, within --max-tokens; sent to endpoints as thinking_token_budget (default: no "
-        "separate limit)",
+        help="maximum tokens per thought, within those of an action; sent to endpoints as thinking_token_budget "
+        "(default: no separate limit)",
     )
     p.value(
         "--reply",
@@ -139,7 +139,9 @@ def add_asking(p: Parser) -> None:
 def add_sampling(p: Parser) -> None:
     """Adds the sampling options for models and endpoints, for `eval`, `tournament` and `exploit`."""
     p.number("--temperature", help="sampling temperature of models and endpoints", default=1.0, type=float, metavar="T")
-    p.number("--max-tokens", help="maximum tokens per action (default: 12 for `tiny`, otherwise 1024)", least=1)
+    bundled = ", ".join(f"{most} for `{model}`" for model, most in actors.BUNDLED_TOKENS.items())
+    usual = f"(default: {bundled}, otherwise {actors.TOKENS})"
+    p.number("--max-tokens", help=f"maximum tokens per action {usual}", least=1)
     p.repeated(
         "--system",
         metavar="[NAME=]TEXT",

@@ -119,7 +119,7 @@ class SamplingSettings(Section):
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Sample from the most likely tokens that together have this probability; 1: from all."""
     max_tokens: int | None = Field(default=None, ge=1)
-    """Maximum tokens per action; by default 12 with the bundled model, which only names a move, else 1024."""
+    """Maximum tokens per action; by default what the answers of a bundled model need, else 1024."""
     thinking_tokens: int | None = Field(default=None, ge=0)
     """Maximum tokens per thought, within `max_tokens`; then the thought is closed and the action follows. None: no
     separate limit."""

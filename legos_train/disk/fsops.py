@@ -276,8 +276,8 @@ def write_bytes(path: Path, data: bytes, points: str = "file") -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces a text file atomically."""
-    write_bytes(path, text.encode(), _POINTS.get(path.name, "file"))
+    """Replaces a text file atomically. A path in the text is written as the file system has it, whatever the locale."""
+    write_bytes(path, text.encode(errors="surrogateescape"), _POINTS.get(path.name, "file"))
 
 
 def explain_os_error(error: OSError, doing: str, *, of_run: bool = True) -> str:

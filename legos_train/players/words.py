@@ -54,7 +54,7 @@ class Cast:
     Args:
         env: the env whose game code policies play, unless `player` is given another.
         temperature: of models and endpoints, unless `player` is given another.
-        max_tokens: maximum tokens per action; by default 12 for the bundled model, 1024 for others.
+        max_tokens: maximum tokens per action; by default those of `default_tokens`.
         renderer: how conversations become tokens; `auto` takes the model's chat template.
         system: prepended to every conversation of models and endpoints.
         thinking: `on`, `off`, or `auto` for the chat template's default, for models and endpoints.

@@ -21,13 +21,15 @@ def fill_payoffs(parts: Parts, league: League) -> None:
 
 
 def _play(parts: Parts, league: League, env: str, pairs: list[tuple[str, str]]) -> None:
-    """From `pair_games` games. Unscored games are ignored; a side with several seats counts by its mean."""
+    """From `pair_games` games. Unscored games are ignored; a side with several seats counts by its mean. A pair that
+    is then short of games plays others in the next step.
+    """
     arena = parts.arena
     slot = arena.envs[env]
     live = arena.live(slot, arena.trained_roles(slot))
     sides = sides_of(live, {agent: slot.seats[agent][0] for agent in live})
     for pair in pairs:
-        number = keyed_generator(parts.config.seed, f"payoffs of {pair[0]} and {pair[1]} in {env}")
+        number = keyed_generator(parts.config.seed, f"payoffs of {pair[0]} and {pair[1]} in {env}, step {arena.step}")
         players = arena.players(slot)
         for side, member in zip(sides, pair, strict=True):
             players |= {agent: arena.opponent(slot, agent, member) for agent in side}

@@ -27,8 +27,8 @@ from legos_train.run.step_record import Clock, step_record
 
 MAX_EMPTY = 20
 """Number of steps in a row without training data after which a run stops."""
-VISIBLE = 1e-6
-"""A change of all weights together that must show in some logit. Without a signal, updates are rounding, below 1e-9."""
+VISIBLE = 1e-9
+"""The largest change of a weight from which some logit must change. Without a signal, updates are rounding: 1e-11."""
 
 
 class Trainer:

@@ -1,6 +1,7 @@
 """CodeGen: the exercises are sound, the rewards are what the page says, and neither text runs outside the sandbox."""
 
 import asyncio
+import sys
 import time
 
 import pytest
@@ -20,6 +21,13 @@ from legos_envs.testing import check_env
 
 CLAMP = ITEMS["clamp"]  # wrong programs: no lower bound, no upper bound, upper bound one too low
 GOOD_TESTS = "assert clamp(-5, 0, 10) == 0\nassert clamp(15, 0, 10) == 10"
+
+
+def test_without_the_interpreter_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pydantic_monty", None)
+    with pytest.raises(ImportError, match=r"--extra tasks"):
+        code_gen.CodeGen()
+    code_gen.CodeGen(sandbox="os")
 
 
 def play(coder, tester, **kwargs):

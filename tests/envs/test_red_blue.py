@@ -1,6 +1,7 @@
 """Red against blue: leaks in every listed form, honest questions, policies, patches that are run."""
 
 import asyncio
+import sys
 import time
 
 import numpy as np
@@ -313,10 +314,7 @@ def test_a_reference_that_cannot_be_run_pays_nobody(monkeypatch):
 
 
 def test_without_the_interpreter_the_variant_says_what_to_install(monkeypatch):
-    def missing(*args, **kwargs):
-        raise ImportError("running code needs pydantic-monty: uv sync --extra tasks")
-
-    monkeypatch.setattr(sandbox, "run", missing)
+    monkeypatch.setitem(sys.modules, "pydantic_monty", None)
     with pytest.raises(ImportError, match=r"--extra tasks"):
         RedBlue(variant="patch")
     RedBlue()

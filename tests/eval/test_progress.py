@@ -53,22 +53,16 @@ def test_durations() -> None:
     assert [duration(s) for s in (3.2, 99, 720, 12_600)] == ["3 s", "99 s", "12 min", "3.5 h"]
 
 
+ROW = {"alone": False, "competitive": True, "policy": "a", "opponent": "b", "env": "E", "games": 4}
+
+
 def test_it_ends_with_two_games_and_what_they_say_in_short(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", "KuhnPoker-v0", "-m", "optimal", "-n", "200", "--no-exact"]) == 0
     said = capsys.readouterr().out
     games, _, short = said.rpartition("\n\n")
     assert short.startswith("In short: optimal ") and "mean return" in short and len(short.splitlines()) == 1
     assert games.count(", seed ") == 2 and "(optimal) +" in games and "(optimal) -" in games and "  player_0: " in games
-    short_of = {
-        "alone": False,
-        "competitive": True,
-        "policy": "a",
-        "opponent": "b",
-        "env": "E",
-        "games": 4,
-        "seeds": 4,
-        "mean": 0.1,
-    }
+    short_of = {**ROW, "seeds": 4, "mean": 0.1}
     for ends, how in (((0.6, 0.7), "beats"), ((0.2, 0.4), "loses to"), ((0.4, 0.6), "is not shown to differ from")):
         # the share of games won, unless one side's gain is the other's loss: then the return, however many were won
         assert f"a {how} b" in in_short({**short_of, "ci95": (0.0, 0.2), "score_ci95": ends, "zero_sum": False})
@@ -96,16 +90,7 @@ def test_equal_results_are_given_no_interval_and_few_of_them_no_winner(capsys: p
     assert main(command) == 0
     said = capsys.readouterr().out
     assert "mean@1      100.0%  (no interval)" in said and "on all 8 seeds: there is no interval" in said
-    row = {
-        "alone": False,
-        "competitive": True,
-        "policy": "a",
-        "opponent": "b",
-        "env": "E",
-        "games": 4,
-        "mean": 1.0,
-        "zero_sum": True,
-    }
+    row = {**ROW, "mean": 1.0, "zero_sum": True}
     won = {"ci95": (1.0, 1.0), "score_ci95": (1.0, 1.0)}
     assert "a is not shown to differ from b" in in_short({**row, **won, "seeds": 1})
     assert "a beats b" in in_short({**row, **won, "seeds": 6})

@@ -158,6 +158,7 @@ def test_the_conversation_goes_on_with_the_sampled_ids(ask: Any) -> None:
             {"messages": [{"role": "tool", "tool_call_id": "1", "content": "x"}]},
         ),
         ("content is missing", {"messages": [{"role": "user", "content": None}]}),
+        ("name: not supported; leave it out", {"messages": [{"role": "user", "content": "a", "name": "bob"}]}),
     ],
 )
 def test_refusals_say_why(ask: Any, match: str, options: dict[str, Any]) -> None:

@@ -95,6 +95,26 @@ def test_a_league_without_opponents_to_seat_is_refused(envs: list[dict[str, Any]
         league_run(*envs, mode=mode)
 
 
+def test_a_payoff_that_lacks_scored_games_plays_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = league_run(KUHN, mode="psro")
+    played, local = list[int](), trainer.parts.sync.local
+    run = local.run
+
+    def one_scored(jobs: Any) -> Any:
+        played.extend(job.seed for job in jobs)
+        episodes = run(jobs)
+        episodes[0].info["outcome"] = "unscored"
+        return episodes
+
+    monkeypatch.setattr(local, "run", one_scored)
+    trainer.next_requests(1)
+    trainer.next_requests(2)
+    trainer.parts.close()
+    assert trainer.parts.league is not None
+    assert trainer.parts.league.standing("kuhn").pairs.games == {("step_0", "step_0"): 2}
+    assert len(set(played)) == 4, "no game counts twice"
+
+
 @pytest.mark.slow
 def test_exact_payoffs_are_those_of_the_tree_and_games_come_close_to_them() -> None:
     matrices = {}

@@ -158,3 +158,9 @@ def test_a_clock_that_jumps_changes_no_duration(
     assert 0 < sum(row["seconds"] for row in rows) <= result.seconds <= took
     assert json.loads((tmp_path / "run" / "result.json").read_text())["seconds"] == result.seconds
     assert "left" in capsys.readouterr().out
+
+
+def test_a_path_in_a_text_is_written_as_the_file_system_has_it(tmp_path: Path) -> None:
+    """Where the locale lacks a character, Python gives a path surrogates, which `str.encode` refuses."""
+    fsops.write_text(tmp_path / "page.html", "run é".encode().decode("ascii", "surrogateescape"))
+    assert (tmp_path / "page.html").read_text() == "run é"

@@ -110,7 +110,7 @@ from legos_envs.tasks.problems.sources import choose
 from legos_envs.tasks.splits import SPLITS, of_split
 from legos_envs.text_env import TextEnv
 
-KINDS = sandbox.KINDS  # the constructor has an argument with the module's name
+KINDS, check_installed = sandbox.KINDS, sandbox.check_installed  # the constructor has an argument of that name
 GENERATED = "generated"
 SOURCES = (GENERATED, "written")
 SCORERS = ("reference", "tester")
@@ -160,6 +160,8 @@ class CodeGen(TextEnv):
         self.max_tests = arguments.whole("max_tests", max_tests, 1, 20)
         self.seconds = arguments.real("seconds", seconds, 0.05, 30)
         self.sandbox = arguments.one_of("sandbox", sandbox, KINDS)
+        if self.sandbox == "monty":
+            check_installed()
         self.items: Sequence[Item] | None = None
         if isinstance(source, str) and source in SOURCES:
             arguments.one_of("split", split, SPLITS)

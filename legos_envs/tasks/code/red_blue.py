@@ -198,7 +198,7 @@ class RedBlue(TextEnv):
         self.hidden_information = variant == "secret"  # type: ignore[misc]  # else nothing is private
         self.slow_steps = variant == "patch"  # type: ignore[misc]
         if variant == "patch":
-            sandbox.run("0")  # fails now, not in mid-episode, if the interpreter is not installed
+            sandbox.check_installed()
         super().__init__(**kwargs)
 
     def play(self, table: Table) -> Rules[int]:
