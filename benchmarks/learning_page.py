@@ -45,8 +45,9 @@ LeducPoker is shown on seeds 11 to 15, because its settings were chosen on 10, a
 because its settings were chosen on 0, 1 and 4; both rows report the weight average. The settings of EnsembleVote and
 SelfDistillation were chosen on seed 9, except for the number of steps and the filter of zero advantages: these
 followed runs on the seeds of the table that ended at 93 to 96 % of the best scripted player. The steps of
-SimpleNegotiation and CodeGen were raised after 96 and 60 of them on the seeds of the table. Dataset and GSM8K share
-their generated problems at `level=0`, which is why their rows are much alike.
+SimpleNegotiation and CodeGen were raised after 96 and 60 of them on the seeds of the table, and the arguments of
+Amplification were chosen after runs on seed 0. Dataset and GSM8K share their generated problems at `level=0`, which is
+why their rows are much alike.
 Rows marked *(other flags)* were measured with earlier settings than those that the command uses now, or with settings
 that were not recorded; rows marked *(earlier base)* with an earlier `small`.
 """
