@@ -203,10 +203,13 @@ class Scheduler:
                     else:  # its prefilled prompt, such as a cached prefix, belongs to the old one
                         row.restart()
                         row.cached = 0
-        for waiting in self._waiting.values():
+        waits, self._waiting = self._waiting, {}
+        for key, waiting in waits.items():
             if waiting.adapter is old:
                 waiting.adapter = new
-        self._waiting = {(waiting.adapter, *key[1:]): waiting for key, waiting in self._waiting.items()}
+            first = self._waiting.setdefault((waiting.adapter, *key[1:]), waiting)
+            if first is not waiting:  # the same prompt waited under both
+                first.join(waiting)
         self._same.clear()
 
     def fail(self, row: Row) -> list[Finished]:

@@ -30,6 +30,12 @@ class Waiting:
             self._last = params, members
         members.append((request_id, seed))
 
+    def join(self, other: Waiting) -> None:
+        """Take in all requests of another with the same prompt and adapter."""
+        for params, members in other.members.items():
+            self.members.setdefault(params, []).extend(members)
+        self.top_logprobs = max(self.top_logprobs, other.top_logprobs)
+
     def cohorts(self) -> list[Cohort]:
         """The requests, one cohort per set of parameters."""
         return [

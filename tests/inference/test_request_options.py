@@ -228,6 +228,19 @@ def test_keep_moves_running_requests_and_tags_their_tokens(engine: Engine, make_
     assert pure.tokens != done[number].tokens and later.tokens == done[waiting].tokens
 
 
+def test_keep_moves_all_that_wait_with_one_prompt(engine: Engine, make_adapter: MakeAdapter) -> None:
+    """They then wait as one; the first of them used to be forgotten, and its client waited for ever."""
+    engine.publish("a", make_adapter(1), scale=1.0, version=1)
+    first = engine.submit(query(PROMPTS[0], max_tokens=2, seed=1, adapter="a", stop_ids=frozenset()))
+    engine.publish("a", make_adapter(2), scale=1.0, version=2, mode="pin")
+    second = engine.submit(query(PROMPTS[0], max_tokens=2, seed=2, adapter="a", stop_ids=frozenset()))
+    engine.publish("a", make_adapter(3), scale=1.0, version=3, mode="keep")
+    third = engine.submit(query(PROMPTS[0], max_tokens=2, seed=1, adapter="a", stop_ids=frozenset()))
+    done = finish(engine)
+    assert {number: c.policy_version for number, c in done.items()} == {first: 3, second: 3, third: 3}
+    assert done[first].tokens == done[third].tokens
+
+
 def test_wait_lets_the_old_ones_finish_first(engine: Engine, make_adapter: MakeAdapter) -> None:
     request, number = started(engine, make_adapter)
     engine.publish("a", make_adapter(2), scale=1.0, version=2, mode="wait")
