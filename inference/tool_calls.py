@@ -60,9 +60,11 @@ def canonical(arguments: str) -> str | None:
     """The arguments of a call in `ToolCall`'s form; None if they are not a JSON object."""
     try:
         value = json.loads(arguments)
+        text = json.dumps(value, ensure_ascii=False)
+        text.encode()  # an escape may stand for a lone surrogate, which no tokenizer can represent
     except (ValueError, RecursionError):
         return None
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else None
+    return text if isinstance(value, dict) else None
 
 
 def grammar(tools: Mapping[str, Any], markers: Mapping[str, int]) -> str:

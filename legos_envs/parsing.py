@@ -59,6 +59,14 @@ def action(text: str, action_format: str = "bracket") -> str | None:
     return bracketed(text) if action_format == "bracket" else boxed(text)
 
 
+def states_one_of(text: str, written: Sequence[str]) -> bool:
+    """Whether a reply, thoughts included, states one of these actions, which are written in one format."""
+    if text in written:
+        return True
+    stated = bool(written) and action(public(text), style := "boxed" if written[0].startswith("\\boxed") else "bracket")
+    return isinstance(stated, str) and write_action(stated, style) in written
+
+
 def write_action(name: str, action_format: str = "bracket") -> str:
     """An action in the given format: the inverse of `action`."""
     return f"[{name}]" if action_format == "bracket" else f"\\boxed{{{name}}}"

@@ -108,7 +108,9 @@ def _plain(prompt: Any) -> list[int]:
     return prompt.tolist() if hasattr(prompt, "tolist") else list(prompt)
 
 
-def read(answer: Any, model: str, requests: Sequence[Request], version: int, digest: str | None) -> list[Completion]:
+def read(
+    answer: Any, model: str, requests: Sequence[Request], version: int, digest: str | None, vocab: int | None = None
+) -> list[Completion]:
     """The completions in an answer, in the order of the requests.
 
     Args:
@@ -117,6 +119,7 @@ def read(answer: Any, model: str, requests: Sequence[Request], version: int, dig
         requests: that were sent.
         version: of the model's weights.
         digest: of the adapter's weights; a server that reports a digest must report this one.
+        vocab: the tokens that the model knows; None: not known here.
 
     Raises:
         BadAnswer: it is not a valid answer to these requests.
@@ -137,7 +140,7 @@ def read(answer: Any, model: str, requests: Sequence[Request], version: int, dig
     for index, (choice, request) in enumerate(zip(choices, requests)):
         if not isinstance(choice, dict) or choice.get("index") != index:
             raise BadAnswer(f"completion {index} of {len(requests)} is not in the answer")
-        tokens, logprobs, reason = _tokens(choice, request)
+        tokens, logprobs, reason = _tokens(choice, request, vocab)
         if choice.get("adapter_digest", digest) != digest:
             there = choice["adapter_digest"]
             raise BadAnswer(f"{model!r} has other weights there: {there!r:.20} instead of {digest!r:.20}")
@@ -158,14 +161,16 @@ def read(answer: Any, model: str, requests: Sequence[Request], version: int, dig
     return out
 
 
-def _tokens(choice: Json, request: Request) -> tuple[list[int], list[float], FinishReason]:
+def _tokens(choice: Json, request: Request, vocab: int | None) -> tuple[list[int], list[float], FinishReason]:
     tokens, found = choice.get("token_ids"), choice.get("logprobs")
     logprobs = found.get("token_logprobs") if isinstance(found, dict) else None
     if not isinstance(tokens, list) or not tokens or not all(type(token) is int and token >= 0 for token in tokens):
         raise BadAnswer(f"a completion has no token_ids, got {tokens!r:.80}")
+    if vocab is not None and max(tokens) >= vocab:
+        raise BadAnswer(f"token {max(tokens)} is in an answer; the model has {vocab} tokens, from 0")
     if not isinstance(logprobs, list) or len(logprobs) != len(tokens):
         raise BadAnswer(f"{len(tokens)} tokens do not have as many log-probabilities: {logprobs!r:.80}")
-    if not all(isinstance(p, int | float) and p <= 1e-3 and math.isfinite(p) for p in logprobs):
+    if not all(isinstance(p, int | float) and -math.inf < p <= 1e-3 for p in logprobs):
         raise BadAnswer(f"token_logprobs holds invalid log-probabilities: {logprobs!r:.80}")
     params, reason = request.sampling, choice.get("finish_reason")
     if reason not in _REASONS:

@@ -43,10 +43,13 @@ class Endpoint:
         client: of the server; it must not repeat by itself.
         shelf: where servers take adapters from; None: they are sent.
         kind: "vllm" if the address says so; otherwise detected.
+        vocab: see `Fleet`.
     """
 
-    def __init__(self, client: HttpClient, shelf: Shelf | None, kind: str | None = None) -> None:
-        self.client, self.shelf, self.url = client, shelf, client.url
+    def __init__(
+        self, client: HttpClient, shelf: Shelf | None, kind: str | None = None, vocab: int | None = None
+    ) -> None:
+        self.client, self.shelf, self.url, self.vocab = client, shelf, client.url, vocab
         self._wanted = kind
         self.kind, self.version, self.base, self.root = "", "", "", ""
         self.context = 0
@@ -230,7 +233,7 @@ class Endpoint:
         answer: Any = await self.client.call("POST", "/v1/completions", content, headers=headers)
         version, digest = (0, None) if publication is None else (publication.version, publication.packed.digest)
         try:
-            found = completions.read(answer, model, requests, version, digest)
+            found = completions.read(answer, model, requests, version, digest, self.vocab)
         except BadAnswer as error:
             raise BadAnswer(f"{self.url}: {error}") from None
         self.served += len(requests)

@@ -46,6 +46,7 @@ class Fleet:
         retry: its waits apply before a failed server is tried again.
         sessions: number of session ids (header `X-Session-ID`) to spread conversations over, for a router in front of
             many servers; 1: none is sent, and a call may mix turns of any conversations.
+        vocab: the tokens of the model; an answer with others is an error. None: not known.
     """
 
     def __init__(
@@ -59,11 +60,12 @@ class Fleet:
         patience: float = 60.0,
         retry: Retry | None = None,
         sessions: int = 1,
+        vocab: int | None = None,
     ) -> None:
         if not urls:
             raise ValueError("a fleet needs the address of at least one server")
         self.shelf = None if shelf is None else Shelf(shelf)
-        self.endpoints = [self._endpoint(url, api_key, timeout) for url in urls]
+        self.endpoints = [self._endpoint(url, api_key, timeout, vocab) for url in urls]
         self.patience, self.sessions = patience, sessions
         self._deliver = deliver
         self.retry = retry or Retry(attempts=10_000, budget=patience)
@@ -74,11 +76,11 @@ class Fleet:
         self._tasks: set[asyncio.Task[None]] = set()
         self.base: Publication | None = None
 
-    def _endpoint(self, url: str, key: str | None, timeout: float) -> Endpoint:
+    def _endpoint(self, url: str, key: str | None, timeout: float, vocab: int | None) -> Endpoint:
         scheme, _, rest = url.partition("://")
         plain = f"http://{rest}" if scheme == "vllm" else url
         client = HttpClient(plain, key, timeout=timeout, retry=Retry(attempts=1))
-        return Endpoint(client, self.shelf, "vllm" if scheme == "vllm" else None)
+        return Endpoint(client, self.shelf, "vllm" if scheme == "vllm" else None, vocab)
 
     # --- servers -----------------------------------------------------------------------------------------------------
 

@@ -59,6 +59,8 @@ class Worker:
         if self._closing or self._over:
             raise InferenceError(self._why_closed())
         future: Future[T] = Future()
+        if self._commands.empty() and not self.busy:
+            self.last_step = time.monotonic()  # an idle engine's last step says nothing about how long this one waits
         self._commands.put((future, function))
         if self._over:  # the thread ended meanwhile
             self._refuse_rest()

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import os
 import threading
 import time
 from collections import Counter
@@ -91,8 +92,8 @@ class Adapters:
 
         Does nothing if there is none. Concurrent requests wait for the same attempt.
         """
-        if self.root is None or not ADAPTER_NAME.fullmatch(name) or not (self.root / name).is_dir():
-            return
+        if self.root is None or not ADAPTER_NAME.fullmatch(name) or not os.path.isdir(self.root / name):
+            return  # none, or a root that may not be searched
         if name not in self._fetching:
             task = self._fetching[name] = asyncio.ensure_future(self._fetch(name))
             task.add_done_callback(lambda done: self._fetching.pop(name, None))

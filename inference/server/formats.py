@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from inference.server.texts import Name, Strict, Text
+from inference.server.texts import Name, Schema, Strict, Text
 
 
 class TextFormat(Strict):
@@ -31,7 +31,7 @@ class JsonSchema(Strict):
 
     name: Name
     description: Text | None = None
-    schema_: dict[str, Any] = Field(alias="schema")
+    schema_: Schema = Field(alias="schema")
     strict: bool | None = None
 
 

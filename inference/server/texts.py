@@ -21,6 +21,15 @@ def _writable(text: str) -> str:
     return text
 
 
+def _writable_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same for all texts in a JSON schema."""
+    try:
+        _writable(json.dumps(schema, ensure_ascii=False))
+    except RecursionError:
+        raise ValueError("the schema is nested too deeply") from None
+    return schema
+
+
 Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_writable)]
 Name = Annotated[str, Field(max_length=256), AfterValidator(_writable)]
 # Lists stop at their first error: collecting those of a long one takes minutes.
@@ -30,6 +39,7 @@ TokenIds = Annotated[
 Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_CHOICES, fail_fast=True)]
 ManyIds = Annotated[list[TokenIds], Field(min_length=1, max_length=MAX_CHOICES, fail_fast=True)]
 Seed = Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]
+Schema = Annotated[dict[str, Any], AfterValidator(_writable_schema)]
 StopText = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_writable)]
 
 

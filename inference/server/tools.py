@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from inference.server.texts import Name, Strict, Text, only
+from inference.server.texts import Name, Schema, Strict, Text, only
 from inference.tool_calls import ToolCall, canonical, spoken
 
 MAX_TOOLS, MAX_TOOL_BYTES = 128, 64 << 10
@@ -56,7 +56,9 @@ class Message(Strict):
         for call in self.tool_calls or ():
             if canonical(call.function.arguments) is None:
                 got = call.function.arguments
-                raise ValueError(f"the arguments of a tool call must be a JSON object, got {got!r:.80}")
+                raise ValueError(
+                    f"the arguments of a tool call must be a JSON object in valid Unicode, got {got!r:.60}"
+                )
         return self
 
     def plain(self) -> list[dict[str, str]]:
@@ -92,7 +94,7 @@ class Function(Strict):
 
     name: FunctionName
     description: Text | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: Schema | None = None
     strict: bool | None = None
 
 

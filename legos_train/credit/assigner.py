@@ -111,7 +111,12 @@ EPSILON = 1e-6  # added to a standard deviation, so that equal returns give 0
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean with an exactly rounded sum, so that it does not depend on the order of the values."""
+    """The mean with an exactly rounded sum, so that it does not depend on the order of the values.
+
+    Of equal values it is that value: a quotient may differ from it by rounding, which would pass for an advantage.
+    """
+    if min(values) == max(values):
+        return values[0]
     return math.fsum(values) / len(values)
 
 

@@ -51,5 +51,7 @@ class RLOOCredit(PeerCredit):
         others = len(every) - len(own)
         if not others:
             return None
+        if min(every) == max(every):
+            return 0.0  # without the rounding below
         # One exactly rounded sum: taking own returns out of a sum that was rounded before would lose small others.
         return total - math.fsum([*every, *(-value for value in own)]) / others

@@ -181,7 +181,7 @@ class League:
             standing.against.forget()
         for episode, plan in played:
             check_seats(episode, plan)
-            mine = [t for t in filters.competing(episode) if t.agent not in plan]
+            mine = [t for t in filters.competing(episode) if t.agent not in plan and filters.is_learners(t)]
             if not mine:
                 if any(filters.is_learners(t) for t in episode.trajectories.values() if t.agent not in plan):
                     continue  # the environment has taken back what the learner was paid

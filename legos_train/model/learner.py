@@ -69,7 +69,7 @@ class Learner:
         config, step = self.config, self.step + 1
         settings = self.settings(step)
         before = self.backend.snapshot(self.step)
-        numbers: dict[str, Any] = {}
+        passes: list[dict[str, Any]] = []
         updates = idle = skipped = 0
         steepest = 0.0
         if settings.needs_start:
@@ -77,16 +77,16 @@ class Learner:
         for epoch in range(config.optim.epochs):
             for part in batch.minibatches(config.optim.minibatches, seed=_mix(config.seed, step, epoch)):
                 seen = self.backend.forward_backward(part, settings, self.step)
-                if not numbers:
+                if not passes:
                     self._check_mismatch(step, seen.get("mismatch_max", 0.0))
-                numbers = numbers or seen
+                passes.append(seen)
                 if not seen["finite"]:
                     skipped += 1
                     self._skip(step)
                     continue
                 if seen["grad_norm"] == 0.0:
                     # A token of probability 1 has a gradient of 0 in float32: learning has ended, no error.
-                    open_ = np.count_nonzero((part.advantages != 0.0) & (part.old_logprobs < -CERTAIN))
+                    open_ = np.count_nonzero(_uncancelled(part) & (part.old_logprobs < -CERTAIN))
                     if open_ and seen["live_share"] > 0:
                         raise TrainingError(
                             f"step {step}: the gradient is exactly zero although {open_} of {len(part)} tokens have an "
@@ -106,6 +106,7 @@ class Learner:
                 f"{self.learning_rate(step):.2e} and a gradient norm of {steepest:.2e}. Nothing would be learned"
             )
         self.finish(step)
+        numbers = _pooled(passes)
         numbers.update(
             lr=self.learning_rate(step), kl_weight=settings.kl, adapter_change=change, updates=updates, idle=idle
         )
@@ -159,6 +160,34 @@ class Learner:
         except ValueError as error:
             raise TrainingError(str(error)) from error
         self.step, self.skipped, self.kl_factor = numbers["step"], numbers["skipped"], numbers["kl_factor"]
+
+
+def _uncancelled(part: Batch) -> np.ndarray:
+    """Which tokens (M,) have an advantage that those of the same token in the same context do not cancel.
+
+    Where they do, as when all games of a group went the same way but for chance, a gradient of zero is right.
+    """
+    _, same = np.unique(np.stack([part.position, part.target]), axis=1, return_inverse=True)
+    given = part.advantages * part.weight
+    total, most = np.bincount(same.reshape(-1), given), np.bincount(same.reshape(-1), np.abs(given))
+    left: np.ndarray = (np.abs(total) > 1e-6 * most)[same.reshape(-1)] & (part.advantages != 0.0)
+    return left
+
+
+def _pooled(passes: list[dict[str, Any]]) -> dict[str, Any]:
+    """The numbers of a step's passes as one: means, but the extremes of what ends in `_max` and `_min`.
+
+    Mismatches are those of the first pass, which alone has the weights that sampled; passes that were not finite count
+    only if there are no others.
+    """
+    passes = [seen for seen in passes if seen["finite"]] or passes[:1]
+    out = dict(passes[0]) if passes else {}
+    for key, value in out.items():
+        if len(passes) > 1 and not key.startswith("mismatch") and type(value) in (int, float):
+            values = [seen[key] for seen in passes if seen.get(key) is not None]
+            pick = max if key.endswith("_max") else min if key.endswith("_min") else np.mean
+            out[key] = float(pick(values))
+    return out
 
 
 def _mix(*numbers: int) -> int:

@@ -123,7 +123,8 @@ def read_reply(answer: Any) -> Reply:
         content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     if not (content is None or isinstance(content, str)):
         raise BadAnswer(f"the content of the answer is a {type(content).__name__}")
-    reply = Reply(content or "")
+    # Lone surrogates, which JSON can spell, can neither be tokenised nor written to a log.
+    reply = Reply((content or "").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
     reply.finish_reason = reason if isinstance(reason, str) else None
     usage = answer.get("usage")
     if isinstance(usage, dict):

@@ -40,6 +40,7 @@ class RemoteEngine:
         shelf: a folder that servers see under the same path and load adapters from.
         timeout: seconds for one call.
         sessions: see `Fleet`.
+        vocab: see `Fleet`.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class RemoteEngine:
         shelf: Path | None = None,
         timeout: float = 600.0,
         sessions: int = 1,
+        vocab: int | None = None,
     ):
         self.urls, self.follows = tuple(urls), follows
         self.run = run or secrets.token_hex(6)
@@ -63,9 +65,8 @@ class RemoteEngine:
             def deliver(number: int, answer: Completion | InferenceError) -> None:
                 self._answers.put((number, answer))
 
-            return Fleet(
-                self.urls, deliver, api_key=key, shelf=shelf, timeout=timeout, patience=PATIENCE, sessions=sessions
-            )
+            options: dict[str, Any] = {"timeout": timeout, "patience": PATIENCE, "sessions": sessions, "vocab": vocab}
+            return Fleet(self.urls, deliver, api_key=key, shelf=shelf, **options)
 
         self.fleet = self.background.call(connect())
         self._count = 0

@@ -15,7 +15,7 @@ import numpy as np
 from legos_envs.records import Episode, Trajectory
 from legos_envs.table import keyed_generator
 from legos_train.players import actors
-from legos_train.rollout.jobs import NOT_FINITE, TAKEN_BACK, UNSCORED
+from legos_train.rollout.jobs import NOT_FINITE, NOT_TRAINED_HERE, TAKEN_BACK, UNSCORED
 
 R = TypeVar("R")
 VOID = (NOT_FINITE, TAKEN_BACK, UNSCORED)
@@ -23,11 +23,15 @@ VOID = (NOT_FINITE, TAKEN_BACK, UNSCORED)
 
 
 def competing(episode: Episode) -> list[Trajectory]:
-    """The competing trajectories: trained ones, those of league opponents (`info["member"]`) and those
-    that a filter has removed (`info["left_out"]`). Not judges.
+    """The competing trajectories: trained ones, those of league opponents (`info["member"]`), those that a filter has
+    removed (`info["left_out"]`) and those of seats that the run does not train. Not judges.
     """
     every = episode.trajectories.values()
-    return [t for t in every if t.trainable or "member" in t.info or "left_out" in t.info]
+    return [
+        t
+        for t in every
+        if t.trainable or "member" in t.info or "left_out" in t.info or t.info.get("untrained") in NOT_TRAINED_HERE
+    ]
 
 
 def is_learners(trajectory: Trajectory) -> bool:

@@ -13,6 +13,8 @@ from legos_train.players import Actor, actors
 NOT_FINITE = "a reward was not finite"
 TAKEN_BACK = "taken back by the environment"
 UNSCORED = "unscored"
+FIXED_ACTOR, FIXED_ROLE = NOT_TRAINED_HERE = ("actor not trainable", "role not trained")
+"""Why a seat that the environment declares trainable is none of the run's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +102,9 @@ def mark(episode: Episode, job: Job, declared: Mapping[str, bool]) -> None:
             reason = f"played by {actor.player}"
             trajectory.info["member"] = actor.player.removeprefix(actors.LEAGUE)
         elif not actor.trainable:
-            reason = "actor not trainable"
+            reason = FIXED_ACTOR
         elif job.train_roles is not None and trajectory.role not in job.train_roles:
-            reason = "role not trained"
+            reason = FIXED_ROLE
         if reason:
             leave_out(trajectory, reason)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from legos_envs import Episode
+from legos_envs import Episode, parsing
 from legos_train.evaluation import outcomes
 from legos_train.rollout import filters
 
@@ -65,7 +65,7 @@ def episode_metrics(
                 prompts.add(hash(tuple(turn.prompt_tokens or ())))
                 if turn.legal_actions:
                     listed += 1
-                    illegal += turn.action not in turn.legal_actions
+                    illegal += not parsing.states_one_of(turn.action, turn.legal_actions)
     returns = {role: tuple(zip(*found)) for role, found in sorted((members | rewards).items())}
     return {
         "reward": {role: float(np.mean(values)) for role, (values, _) in returns.items()},
@@ -160,7 +160,7 @@ def _won(episode: Episode) -> dict[str, float]:
             continue
         for mine, theirs in (seats, seats[::-1]):
             own, other = episode.trajectories[mine], episode.trajectories[theirs].total
-            if "member" not in own.info:
+            if filters.is_learners(own):
                 even = math.isclose(own.total, other, rel_tol=1e-9, abs_tol=1e-9)
                 out[mine] = 0.5 if even else float(own.total > other)
     return out

@@ -22,11 +22,8 @@ class LegalMoves(BaseWrapper):
     def step(self, action: Any) -> None:
         env = self.env
         legal = (env.infos.get(env.agent_selection) or {}).get("legal_actions")
-        if legal and isinstance(action, str):
-            written = getattr(env.unwrapped, "action_format", "bracket")
-            stated = parsing.action(parsing.public(action), written)
-            if stated is None or parsing.write_action(stated, written) not in legal:
-                action = self._random.choice(legal)
+        if legal and isinstance(action, str) and not parsing.states_one_of(action, legal):
+            action = self._random.choice(legal)
         env.step(action)
 
 

@@ -231,14 +231,14 @@ def _measured(start: Mapping[str, float], last: Mapping[str, float], average: Ma
     worse: list[float] = []
     lag: list[float] = []
     for name in verdict.measures(last):
+        exact = name.rpartition("/")[2] in eval_numbers.EXACT
+        least = verdict.MOVED * abs(start[name]) if exact and name in start else 0.0
         if name in start:
-            exact = name.rpartition("/")[2] in eval_numbers.EXACT
-            least = verdict.MOVED * abs(start[name]) if exact else 0.0
             gains = [verdict.gain(start, table, name) for table in (last, average) if name in table]
             known = exact or not any(eval_numbers.is_point((low, high)) for _, low, high in gains)
             worse.append(max(0.0, -least - max(high for *_, high in gains)) if known else 0.0)
         if name in start and name in average:
             gained = verdict.gain(start, last, name)[0]
             lead, low, _ = verdict.gain(average, last, name)
-            lag.append(lead / gained if gained > 0 and low > 0 else 0.0)
+            lag.append(lead / gained if gained > least and low > 0 else 0.0)
     return {name: max(values) for name, values in (("worse", worse), ("average_lag", lag)) if values}

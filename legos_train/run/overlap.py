@@ -124,13 +124,16 @@ class ProcessGenerator:
             bufsize=1,
         )
         envs = {entry.label: {"id": entry.id, "args": entry.args} for entry in config.envs}
-        self._send({"config": config.model_copy(update={"run_dir": None}).plain(), "envs": envs})
+        plain = config.model_copy(update={"run_dir": None}).plain()
+        self._send({"config": plain, "envs": envs, "folder": str(self._folder)})
         self._ready = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         if not self._ready.wait(START_SECONDS) or self._process.poll() is not None:
+            code = self._process.poll()
             self.close()
-            raise TrainingError(f"the generating process did not start within {START_SECONDS:.0f} s; see its messages")
+            why = f"did not start within {START_SECONDS:.0f} s" if code is None else f"ended at its start ({code})"
+            raise TrainingError(f"the generating process {why}; see its messages")
 
     def _send(self, data: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None

@@ -67,6 +67,7 @@ def remote_engine(
         shelf=settings.adapters,
         timeout=settings.timeout,
         sessions=settings.sessions,
+        vocab=backend.vocabulary,
     )
     try:
         remote.start()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shutil
 import signal
 import sys
 import threading
@@ -65,7 +66,8 @@ def main() -> int:
         signal.signal(number, signal.SIG_IGN)
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    generator = build(json.loads(sys.stdin.readline()))
+    start = json.loads(sys.stdin.readline())
+    generator = build(start)
 
     def send(played: serving_jobs.BatchResult) -> None:
         answer: dict[str, Any] = {"number": played.number, "seconds": played.seconds, "redrawn": played.redrawn}
@@ -84,6 +86,7 @@ def main() -> int:
         serving_jobs.serve_jobs(generator, inbox, send, time.perf_counter)
     finally:
         generator.close()
+        shutil.rmtree(start["folder"], ignore_errors=True)  # the trainer may have been killed
     return 0
 
 

@@ -47,7 +47,7 @@ class Asked:
         self.fleet = Fleet(
             [server.url for server in servers],
             lambda number, answer: self.got.append((number, answer)),
-            **{"retry": QUICK, "patience": 20.0, "timeout": 1.0, **options},
+            **{"retry": QUICK, "patience": 20.0, "timeout": 1.0, "vocab": 5000, **options},
         )
 
     async def answers(self, requests: Sequence[Request], adapter: str | None = None) -> dict[int, Any]:
@@ -104,7 +104,8 @@ def test_prompts_travel_together_and_come_back_in_their_places() -> None:
         status(429), status(500), status(502), status(503), status(404, "Not Found"), hang_up, stall, missing_choice,
         other_model, changed(token_ids=[1.5]), changed(logprobs=None), changed(logprobs={"token_logprobs": [-1.0]}),
         changed(finish_reason="abort"), changed(prompt_token_ids=[9]), changed(index=3), changed(token_ids=[7] * 3),
-        changed(logprobs={"token_logprobs": [0.5, -1.0, -1.0]}), forgets,
+        changed(logprobs={"token_logprobs": [0.5, -1.0, -1.0]}), forgets, changed(token_ids=[10**9, 2]),
+        changed(logprobs={"token_logprobs": [-(10**400), -1.0, -1.0]}),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("count", [1, 2])
@@ -188,7 +189,7 @@ def test_a_call_is_no_longer_than_a_server_reads() -> None:
         assert max(sizes) == 150_000 and sorted(sizes)[-2] <= completions.CALL_PROMPT_TOKENS and len(sizes) < 6
 
     with stubs(1) as [server]:
-        using([server], work, timeout=20.0)
+        using([server], work, timeout=20.0, vocab=None)
 
 
 def test_prompts_may_be_arrays() -> None:

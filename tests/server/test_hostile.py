@@ -46,6 +46,11 @@ def chunked(body: bytes) -> bytes:
 SPIN = "{% for i in range(300000000) %}{% endfor %}"
 WS = {"Connection": "Upgrade, close", "Upgrade": "websocket", "Sec_WebSocket_Key": "x==", "Sec_WebSocket_Version": 13}
 
+LONE = {"enum": ["\ud800"]}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": LONE}}
+TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"a": LONE}}}
+CALL = {"type": "function", "function": {"name": "f", "arguments": r'{"a": "\ud800"}'}}
+
 # name: (what is sent, statuses that may come; 0: closed without an answer)
 BODIES: dict[str, tuple[bytes, set[int]]] = {
     "malformed JSON": (post(CHAT, b'{"messages": ['), {400}),
@@ -68,6 +73,9 @@ BODIES: dict[str, tuple[bytes, set[int]]] = {
     "a lone surrogate": (raw(r'"stop": "\ud800"'), {400}),
     "a lone surrogate in a prompt": (post(COMPLETE, rb'{"prompt": "a\udfffb"}'), {400}),
     "a lone surrogate as a name": (raw(r'"\udc00": 1'), {400}),
+    "a lone surrogate in a schema": (chat(response_format=SCHEMA), {400}),
+    "a lone surrogate in a tool": (chat(tools=[{"type": "function", "function": TOOL}]), {400}),
+    "a lone surrogate in a call": (chat(messages=[*SAY, {"role": "assistant", "tool_calls": [CALL]}]), {400}),
     "NaN": (raw('"temperature": NaN'), {400}),
     "Infinity": (raw('"top_p": Infinity'), {400}),
     "1e999": (raw('"temperature": 1e999'), {400}),

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from legos_envs import arguments
+from legos_envs.scoring import answers
 from legos_envs.table import Table, keyed_generator
 from legos_envs.tasks.given_items import given_items, without_source
 from legos_envs.tasks.problems.word_problems import LEVELS, question_of, word_problem
@@ -122,7 +123,9 @@ def open_source(
 
 
 def _problem(row: Mapping[str, str], pattern: str | None, field: str | None) -> Problem:
-    """The problem of a row; the answer begins after `pattern` in the field named `field`."""
+    r"""The problem of a row; the answer begins after `pattern` in the field named `field`. Without a pattern it is what
+    a worked answer marks as such (`#### 72`, `\boxed{72}`), else the whole field.
+    """
     answer = row.get("answer")
     if answer is None:
         return Problem(row["question"], None)
@@ -130,6 +133,8 @@ def _problem(row: Mapping[str, str], pattern: str | None, field: str | None) -> 
         _, mark, answer = answer.rpartition(pattern)
         if not mark or not answer.strip():
             raise ValueError(f"field {field!r} has no answer after {pattern!r}")
+    else:
+        answer = answers.stated_answer(answer) or answer
     return Problem(row["question"], answer.strip())
 
 

@@ -50,6 +50,8 @@ def _different(lines: Sequence[bytes], most: int) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for line in lines:
         game = json.loads(line)
+        if not isinstance(game.get("episode"), dict):
+            continue
         played = [[messages_of(turn), turn["action"]] for t in game["episode"]["trajectories"] for turn in t["turns"]]
         found.setdefault(json.dumps([game["env"], played]), game)
         if len(found) == most:
