@@ -319,6 +319,16 @@ def test_rewards(said, reward, correct, answer):
     assert set(episode.info["scores"]) == {"correct", "format", "length"}
 
 
+@pytest.mark.parametrize(
+    ("answer", "truth"),
+    [("6 / 3 = <<6/3=2>>2 each.\n#### 2", "2"), ("So $x = \\boxed{2}$.", "2"), ("2", "2"), ("x > 2", "x > 2")],
+)
+def test_the_truth_of_a_worked_answer_is_what_it_marks(answer, truth):
+    env = Dataset([{"question": "?", "answer": answer}])
+    episode = play(env, f"Answer: {truth}")
+    assert (episode.info["truth"], episode.outcome) == (truth, "correct")
+
+
 def test_length_is_a_metric_until_it_has_a_weight():
     said = "Answer: 2" + " " * 11 + "x" * 80
     assert play(Dataset(ROWS, max_chars=200), said, index=0).info["scores"]["length"] == pytest.approx(-0.5)

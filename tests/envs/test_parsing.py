@@ -144,6 +144,23 @@ def test_the_last_written_action_is_read_whatever_stands_before(before, name, ac
     assert parsing.action(f"{before} {written}. That is all.", action_format) == name.strip()
 
 
+@pytest.mark.parametrize(
+    ("reply", "written", "stated"),
+    [
+        ("[a]", ("[a]", "[b]"), True),
+        ("<think>[b] loses.</think>I take [a].", ("[a]",), True),
+        ("<think>[a] wins.</think>[b]", ("[a]",), False),
+        ("<think>[a]", ("[a]",), False),  # a thought that never ended
+        ("a", ("[a]",), False),
+        ("So it is \\boxed{a}", ("\\boxed{a}",), True),
+        ("[a]", ("\\boxed{a}",), False),
+        ("[a]", (), False),
+    ],
+)
+def test_a_reply_states_an_action_with_or_without_words_around_it(reply, written, stated):
+    assert parsing.states_one_of(reply, written) is stated
+
+
 @given(TEXTS, TEXTS)
 def test_a_thought_never_changes_what_is_public(thought, said):
     said = parsing.public(said)

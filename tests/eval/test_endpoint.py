@@ -246,6 +246,8 @@ def test_what_counts_as_an_answer() -> None:
     assert read_reply({"choices": [{"message": {"content": [{"type": "text", "text": "a"}, {"text": "b"}]}}]}) == "ab"
     odd = read_reply({"choices": [{"message": {"content": "a"}}], "usage": {"prompt_tokens": -1, "cost": "free"}})
     assert odd.usage is not None and (odd.usage.prompt_tokens, odd.usage.cost) == (0, None)
+    lone = read_reply({"choices": [{"message": {"content": "a\ud800b\U0001f600\udc00"}}]})
+    assert lone == "a\ufffdb\U0001f600\ufffd" and lone.encode()  # which can be tokenised and written
     no_answers: list[Any] = [None, [], {}, {"choices": [3]}, {"choices": [{"message": {"content": 3}}]}]
     for garbage in no_answers:
         with pytest.raises(BadAnswer):

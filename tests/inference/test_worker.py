@@ -126,6 +126,10 @@ def test_health_tells_a_stuck_engine_from_an_idle_and_a_paused_one(make: Callabl
             worker = engine.worker
             await asyncio.sleep(0.3)
             assert worker.healthy(patience=0.2)  # idle
+            brief = asyncio.ensure_future(engine.call(lambda e: time.sleep(0.1)))
+            await asyncio.sleep(0.05)
+            assert worker.healthy(patience=0.2)  # its last step was long ago, but this one only began
+            await brief
             hold = threading.Event()
             stuck = asyncio.ensure_future(engine.call(lambda e: hold.wait(10)))
             waiting = asyncio.ensure_future(engine.complete(change(LONG, max_tokens=2)))

@@ -136,3 +136,12 @@ def test_peer_methods_do_not_see_a_constant_added_to_every_return(name, batch, s
 def test_maxrl_is_bounded_whatever_the_rewards(batch):
     out = flat(bare("maxrl").assign(build(batch)))
     assert all(-1.0 <= v <= 4 * len(batch) for v in out)
+
+
+@pytest.mark.parametrize("value", [0.1, 0.7, 1 / 3, -2.3, 1e17])
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"rae", "same_prompt", "reinforce", "constant"}))
+def test_equal_returns_of_peers_give_exactly_nothing(name, value):
+    """A mean that is off by rounding would leave every advantage at 1e-17: a group that looks as if it taught."""
+    for size in (2, 3, 5, 6, 7, 49):
+        equal = [episode({"x": ("x", [("a", value)])}, group=0, seed=seed) for seed in range(size)]
+        assert set(flat(bare(name).assign(equal))) == {0.0}

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 from legos_envs.records import Episode, Trajectory, Turn
-from legos_train import make_credit
+from legos_train import Actor, make_credit
 from legos_train.league import mark
-from legos_train.rollout.filters import drawn_again, is_draw, keep_best, keep_draws, retry
+from legos_train.rollout.filters import competing, drawn_again, is_draw, is_learners, keep_best, keep_draws, retry
+from legos_train.rollout.jobs import Job
+from legos_train.rollout.jobs import mark as mark_untrained
+from legos_train.run.episode_metrics import episode_metrics
 
 
 @dataclass(slots=True)
@@ -41,6 +44,18 @@ def test_a_draw_is_told_by_returns() -> None:
     drawn = episode(0, 0)
     mark(drawn, {"player_1": "step_0"})
     assert is_draw(drawn) and not is_draw(won)  # the opponent counts, though it is not trained
+
+
+def test_a_seat_that_the_run_does_not_train_still_competes() -> None:
+    lost, drawn = episode(1, -1), episode(0, 0)
+    for one in (lost, drawn):
+        learner = Actor("player", model="policy")
+        job = Job(one.env_id, seed=0, players=dict.fromkeys(one.trajectories, learner), train_roles=("player_0",))
+        mark_untrained(one, job, dict.fromkeys(one.trajectories, True))
+        assert [t.agent for t in competing(one)] == ["player_0", "player_1"]
+        assert [t.agent for t in competing(one) if is_learners(t)] == ["player_0"]
+    assert is_draw(drawn) and not is_draw(lost)
+    assert episode_metrics([lost, drawn])["win_rate"] == {"player_0": 0.75}
 
 
 def test_retry_works_when_baselines_have_moved() -> None:

@@ -182,6 +182,13 @@ def test_exact_numbers_may_move_by_a_hundredth() -> None:
     assert alarm.name == "worse" and alarm.value == pytest.approx(0.05 - 0.009)
 
 
+def test_an_average_does_not_lag_behind_a_gain_of_rounding() -> None:
+    start = {"nash_conv": 0.9}
+    assert not monitor().check_measured(10, start, {"nash_conv": 0.9 - 1e-7}, {"nash_conv": 0.9})
+    (alarm,) = monitor().check_measured(10, start, {"nash_conv": 0.5}, {"nash_conv": 0.9})
+    assert alarm.name == "average_lag" and alarm.value == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [

@@ -195,7 +195,13 @@ def test_sample_games_are_those_of_the_first_step_and_the_last(tmp_path: Path) -
         return {"step": step, "env": "E", "episode": {"seed": seed, "trajectories": [{"agent": "x", "turns": [turn]}]}}
 
     lines = [json.dumps(game(s, k, seed)) for s in (1, 10, 20) for k in range(5) for seed in (0, 1)]
-    path.write_text("\n".join(["not json", *lines, json.dumps(game(20, 9))[:-4]]) + "\n" + '{"step": 30, "k"')
+    path.write_text(
+        "\n".join(
+            ["not json", "[]", '{"step": 1, "episode": null}', *lines, json.dumps(game(20, 9))[:-4]]
+        )
+        + "\n"
+        + '{"step": 30, "k"'
+    )
     first, last = sample_games(path, 2)
     assert first == [game(1, 0), game(1, 1)] and last == [game(20, 0), game(20, 1)]  # the same deal again: passed over
     path.write_text(f"{lines[0]}\n")
