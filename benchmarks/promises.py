@@ -163,11 +163,12 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
             ("swaps",),
         ),
         Promise(
-            "Two runs on one server end with the same bytes as each alone; answers from other weights stop a run",
+            "Two runs on one server end with the same bytes as each alone, where it computes one row at a time and "
+            "keeps no prompts (elsewhere up to rounding); answers from other weights stop a run",
             ("tests/train/test_two_runs.py", "tests/train/test_server_faults.py"),
         ),
         Promise(
-            "A server killed or stalled in the middle of an answer changes no bit of a run",
+            "A server killed or stalled in the middle of an answer changes no bit of a run on such servers",
             ("tests/train/test_server_faults.py",),
         ),
         Promise("A late, altered or deleted adapter version never wins", ("tests/server/test_adapter_versions.py",)),

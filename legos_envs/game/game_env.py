@@ -118,9 +118,7 @@ class GameEnv(TextEnv):
 
     def _recorded(self) -> dict[str, Any]:
         """What the env is now, apart from everything that goes on changing."""
-        for messages in self._messages.values():
-            messages[:] = [one if type(one) is SharedMessage else SharedMessage(one) for one in messages]
-        self._observed.clear()
+        self._share_messages()
         if not self.ended:
             for agent in self._waiting:
                 self.observe(agent)  # so that all who come here read the same object
@@ -134,6 +132,11 @@ class GameEnv(TextEnv):
             "agent_selection": self.agent_selection,
             "ended": self.ended,
         }
+
+    def _share_messages(self) -> None:
+        for messages in self._messages.values():
+            messages[:] = [one if type(one) is SharedMessage else SharedMessage(one) for one in messages]
+        self._observed.clear()
 
     def _enter(self, node: Node) -> None:
         """Becomes what was recorded; whatever callers get to see is a copy."""
@@ -156,6 +159,7 @@ class GameEnv(TextEnv):
                 super().step(action)
         finally:
             self.render_mode = mode
+        self._share_messages()  # of one type, whether an env runs the rules or enters what another has recorded
         log[:], self.log = self.log, log
         self._running = True
 

@@ -181,6 +181,20 @@ def test_a_full_tree_starts_over(monkeypatch):
         env.step("[bet]")
 
 
+def test_messages_have_one_type_whoever_comes_first():
+    """PettingZoo's `seed_test` compares types, and the second of two envs enters what the first has recorded."""
+    envs = [
+        legos_envs.make("ConnectFour-v0", memory="chat", invalid_reward=-0.5) for _ in range(2)
+    ]  # a tree of their own
+    kinds: list[list[type]] = [[], []]
+    for env, found in zip(envs, kinds):
+        env.reset(seed=0)
+        for move in range(tree.MAX_DEPTH + 2):
+            env.step(f"[{'1234567'[move % 4]}]")
+            found += [type(message) for message in env.last()[0]["messages"]]
+    assert kinds[0] == kinds[1]
+
+
 def test_options_that_are_no_deal_are_refused_as_ever():
     env = known_kuhn()
     with pytest.raises(ValueError, match="two different letters") as caught:

@@ -196,9 +196,7 @@ def test_sample_games_are_those_of_the_first_step_and_the_last(tmp_path: Path) -
 
     lines = [json.dumps(game(s, k, seed)) for s in (1, 10, 20) for k in range(5) for seed in (0, 1)]
     path.write_text(
-        "\n".join(
-            ["not json", "[]", '{"step": 1, "episode": null}', *lines, json.dumps(game(20, 9))[:-4]]
-        )
+        "\n".join(["not json", "[]", '{"step": 1, "episode": null}', *lines, json.dumps(game(20, 9))[:-4]])
         + "\n"
         + '{"step": 30, "k"'
     )

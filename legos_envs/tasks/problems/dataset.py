@@ -236,14 +236,15 @@ class ProblemEnv(TextEnv):
 
 
 class Dataset(ProblemEnv):
-    """One problem from a data set or the generator, one answer, a rubric for the reward.
+    r"""One problem from a data set or the generator, one answer, a rubric for the reward.
 
     Args:
         source: `"words"`; a `.jsonl`, `.json` or `.parquet` file; `"hf:NAME"`; or a sequence of mappings.
         question: name of the field with the question.
         answer: name of the field with the true answer.
         fields: both names at once, as in the other tasks: `{"question": "problem", "answer": "solution"}`.
-        answer_pattern: marker in that field after which the answer begins, such as `"####"`.
+        answer_pattern: marker in that field after which the answer begins, such as `"####"`. None: of a worked answer
+            what it marks (`#### 72`, `\boxed{72}`), else the whole field.
         config: configuration of a Hugging Face data set, which is loaded when the env is created.
         split: for a Hugging Face data set, its own split, `"train"` by default. Otherwise `"train"`, `"test"` or
             `"all"`: a fifth of the problems, by a hash of the question, is for testing. By default `"words"` uses
