@@ -41,13 +41,15 @@ class MetricsFile:
         self._run = run
         if path.exists():
             self._cut(-1 if resumed_from is None else resumed_from)
+        elif self._resumed_from is not None:
+            print(f"{path} is gone: charts and totals cover only the steps from here on", file=sys.stderr)
         self._file = fsops.open_append(path)
         self._size = os.fstat(self._file).st_size
         self._torn = False
 
     def _cut(self, step: int) -> None:
         data = fsops.read_file(self.path)
-        kept, unreadable = [], 0
+        kept, unreadable, steps = [], 0, set[int]()
         for line in data.splitlines(keepends=True):
             row = _row(line)
             if row is None:
@@ -59,6 +61,10 @@ class MetricsFile:
                 )
             elif row["step"] <= step:
                 kept.append(line)
+                steps.add(row["step"])
+        lost = step - len(steps & {*range(1, step + 1)})
+        if self._resumed_from is not None and lost > 0:
+            print(f"{self.path} has no rows of {lost} of the {step} steps before the checkpoint", file=sys.stderr)
         if unreadable:
             aside = fsops.free(self.path.with_name(self.path.name + ".corrupt"))
             write_bytes(aside, data, "cut")

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from legos_train.disk import fsops
 from legos_train.disk.crash import crashpoint
+from legos_train.disk.metrics_file import MetricsFile
 from legos_train.errors import RunError
 
 IDENTITY, CONFIG, START = "run.json", "config.toml", "start.json"
@@ -102,6 +103,13 @@ class RunDirectory:
             self._sweep()
             if (self.path / IDENTITY).exists():
                 self.id = self._read_id()
+            elif len(ids := self._ids()) == 1:
+                (self.id,) = ids
+            elif ids:
+                raise RunError(
+                    f"{str(self.path)!r} has no {IDENTITY}, and files of the runs {sorted(ids)}. "
+                    f'Put back that of the right one, {{"id": "..."}}'
+                )
         except (OSError, RunError):
             self._lock.close()
             raise
@@ -122,6 +130,15 @@ class RunDirectory:
                 f"{_REMEDIES[IDENTITY]}"
             )
         return found
+
+    def _ids(self) -> set[str]:
+        """The ids in the files that a run left here."""
+        rows = MetricsFile.read(self.path / "metrics.jsonl")
+        for manifest in (self.path / "checkpoints").glob("step_*/manifest.json"):
+            with suppress(OSError, ValueError, RecursionError):
+                rows.append(json.loads(manifest.read_text(encoding="utf-8")))
+        named = {str(row.get("run")) for row in rows if isinstance(row, dict)}
+        return {one for one in named if _ID.fullmatch(one)}
 
     def begin(self, config: str, facts: Mapping[str, str] | None = None) -> None:
         """Marks the directory as a run with the settings `config`; `facts` are kept beside its id."""

@@ -16,6 +16,7 @@ from legos_train.errors import TrainingError
 from legos_train.loss import LossSettings
 from legos_train.model.backend import BackendState, TrainerBackend
 from legos_train.model.policy import FULL_ROW_VOCABULARY
+from legos_train.model.step_numbers import combined
 
 CERTAIN = 1e-4
 """A log-probability closer to 0 than this may be exactly 0, with a gradient of exactly 0, in another implementation."""
@@ -69,8 +70,8 @@ class Learner:
         config, step = self.config, self.step + 1
         settings = self.settings(step)
         before = self.backend.snapshot(self.step)
-        passes: list[dict[str, Any]] = []
-        updates = idle = skipped = 0
+        passes: list[tuple[int, dict[str, Any]]] = []
+        first = updates = idle = skipped = 0
         steepest = 0.0
         if settings.needs_start:
             batch = self.backend.prepare(batch, settings)
@@ -79,7 +80,8 @@ class Learner:
                 seen = self.backend.forward_backward(part, settings, self.step)
                 if not passes:
                     self._check_mismatch(step, seen.get("mismatch_max", 0.0))
-                passes.append(seen)
+                passes.append((len(part), seen))
+                first += epoch == 0
                 if not seen["finite"]:
                     skipped += 1
                     self._skip(step)
@@ -106,7 +108,7 @@ class Learner:
                 f"{self.learning_rate(step):.2e} and a gradient norm of {steepest:.2e}. Nothing would be learned"
             )
         self.finish(step)
-        numbers = _pooled(passes)
+        numbers = _pooled(passes, first)
         numbers.update(
             lr=self.learning_rate(step), kl_weight=settings.kl, adapter_change=change, updates=updates, idle=idle
         )
@@ -174,19 +176,18 @@ def _uncancelled(part: Batch) -> np.ndarray:
     return left
 
 
-def _pooled(passes: list[dict[str, Any]]) -> dict[str, Any]:
-    """The numbers of a step's passes as one: means, but the extremes of what ends in `_max` and `_min`.
+def _pooled(passes: list[tuple[int, dict[str, Any]]], first: int) -> dict[str, Any]:
+    """The numbers of a step's passes as one. Passes that were not finite count only if there are no others.
 
-    Mismatches are those of the first pass, which alone has the weights that sampled; passes that were not finite count
-    only if there are no others.
+    Mismatches are those of the first pass, which alone has the weights that sampled, and tokens are counted by
+    staleness in the `first` passes, those of one epoch.
     """
-    passes = [seen for seen in passes if seen["finite"]] or passes[:1]
-    out = dict(passes[0]) if passes else {}
-    for key, value in out.items():
-        if len(passes) > 1 and not key.startswith("mismatch") and type(value) in (int, float):
-            values = [seen[key] for seen in passes if seen.get(key) is not None]
-            pick = max if key.endswith("_max") else min if key.endswith("_min") else np.mean
-            out[key] = float(pick(values))
+    counted = [(tokens, seen) for tokens, seen in passes if seen["finite"]] or passes[:1]
+    out = combined([seen for _, seen in counted], [tokens for tokens, _ in counted])
+    epoch = combined([seen for _, seen in passes[:first]], [tokens for tokens, _ in passes[:first]])
+    for source, name in ((passes[0][1] if passes else {}, "mismatch"), (epoch, "staleness")):
+        out = {key: value for key, value in out.items() if not key.startswith(name)}
+        out |= {key: value for key, value in source.items() if key.startswith(name)}
     return out
 
 

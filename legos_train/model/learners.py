@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from legos_train.batch import BatchByLearner
 from legos_train.errors import TrainingError
 from legos_train.model.learner import Learner
 from legos_train.model.population_backend import PopulationBackend
+from legos_train.model.step_numbers import combined
 
 
 def _shared(name: str) -> property:
@@ -61,7 +61,8 @@ class Learners:
                 numbers[name] = learner.update(part) if len(part) else _passed(learner)
             except TrainingError as error:
                 raise type(error)(f"learner {name!r}, {error}") from error
-        return {**_together(numbers, batch), "learners": numbers}
+        tokens = [len(batch.parts[name]) for name in numbers]
+        return {**combined(list(numbers.values()), tokens), "learners": numbers}
 
     def finish(self, step: int) -> None:
         for one in self.members.values():
@@ -84,32 +85,3 @@ class Learners:
 def _passed(learner: Learner) -> dict[str, Any]:
     learner.finish(learner.step + 1)
     return {"updates": 0, "idle": 1, "skipped": 0, "adapter_change": 0.0, "lr": learner.learning_rate(learner.step)}
-
-
-TOGETHER: dict[str, Callable[[Iterable[Any]], Any]] = {
-    **dict.fromkeys(("updates", "idle", "skipped"), sum),
-    **dict.fromkeys(("finite", "ratio_min"), min),
-    **dict.fromkeys(("grad_norm", "mismatch_max", "adapter_change", "staleness_max", "ratio_max"), max),
-}
-"""How to combine the numbers of several learners; all others are means weighted by trained tokens."""
-
-
-def _together(numbers: Mapping[str, Mapping[str, Any]], batch: BatchByLearner) -> dict[str, Any]:
-    if len(numbers) == 1:
-        return dict(next(iter(numbers.values())))
-    out: dict[str, Any] = {}
-    for key in dict.fromkeys(key for own in numbers.values() for key in own):
-        names = [name for name, own in numbers.items() if own.get(key) is not None]
-        values, weights = [numbers[name][key] for name in names], [len(batch.parts[name]) for name in names]
-        if key in TOGETHER:
-            out[key] = TOGETHER[key](values)
-        elif any(isinstance(value, Mapping) for value in values):  # counts, such as tokens by staleness
-            counts = Counter[str]()
-            for value in values:
-                counts.update(value)
-            out[key] = dict(counts)
-        elif any(weights):
-            out[key] = sum(value * weight for value, weight in zip(values, weights)) / sum(weights)
-        elif values:
-            out[key] = values[0]
-    return out

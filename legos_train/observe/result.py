@@ -28,7 +28,8 @@ class Result:
         best: that of the best evaluated weights, with their `step`.
         published: which weights `RUN/adapter` has, `average` or `last`; `published_why` says why.
         stopped: why the run ended early.
-        updates: the optimiser updates that learned something; None for a run of an earlier version.
+        updates: the optimiser updates that learned something; None if unknown: rows are missing, or are those
+            of an earlier version.
         against: win rates of the published weights against the base and against weights from earlier in the run.
         verdict: whether the run learned, in words.
     """
@@ -60,7 +61,8 @@ class Result:
         `weights` that the verdict is about.
         """
         updates = sum(record.get("learning_updates", 0) for record in records)
-        known = updates if not records or "learning_updates" in records[-1] else None
+        complete = not records or (len(records) == records[-1]["step"] and "learning_updates" in records[-1])
+        known = updates if complete else None
         advice = "" if updates else no_update.what_to_change(records)
         history = [(r["step"], by_weights(r["eval"])[weights == "average"]) for r in records if r.get("eval")]
         told = verdict(start, after, updates=known, advice=advice, weights=weights, history=history)

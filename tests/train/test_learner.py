@@ -50,13 +50,16 @@ def batch(*advantages: float, contexts: bool = False) -> Batch:
 
 
 def test_the_numbers_of_a_step_are_those_of_all_its_passes() -> None:
-    one = {"loss": 1.0, "ratio_max": 1.5, "ratio_min": 0.9, "mismatch_max": 1e-6, "clip": 0.0}
-    two = {"loss": 2.0, "ratio_max": 1.1, "ratio_min": 0.5, "mismatch_max": 0.3, "clip": 0.5}
+    one = {"loss": 1.0, "ratio_max": 1.5, "ratio_min": 0.9, "mismatch_max": 1e-6, "clip": 0.0, "staleness": {"0": 2}}
+    two = {"loss": 2.0, "ratio_max": 1.1, "ratio_min": 0.5, "mismatch_max": 0.3, "clip": 0.5, "staleness": {"1": 2}}
     numbers = learner(one, two, epochs=2).update(batch(1.0, -1.0, contexts=True))
     assert numbers["loss"] == 1.5 and numbers["clip"] == 0.25
     assert (numbers["ratio_max"], numbers["ratio_min"]) == (1.5, 0.5)
     assert numbers["mismatch_max"] == 1e-6, "later passes have other weights than those that sampled"
+    assert numbers["staleness"] == {"0": 2}, "every token of the step once"
     assert (numbers["updates"], numbers["skipped"]) == (2, 0)
+    parts = learner(one, two, minibatches=2).update(batch(1.0, -1.0, 0.5, contexts=True))
+    assert parts["staleness"] == {"0": 2, "1": 2} and parts["loss"] in (pytest.approx(4 / 3), pytest.approx(5 / 3))
     broken = {"finite": False, "loss": float("nan")}
     assert learner(broken, two, epochs=2).update(batch(1.0, -1.0, contexts=True))["loss"] == 2.0
 

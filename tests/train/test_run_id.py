@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from legos_train import train
+from legos_train import Result, train
 from legos_train.cli.main import main
 from legos_train.disk import MetricsFile, checkpoint
 from legos_train.errors import RunError
@@ -39,8 +39,8 @@ def id_of(run: Path) -> str:
     return json.loads((run / "run.json").read_text())["id"]
 
 
-def go_on(run: Path, steps: int = 3) -> None:
-    train(small(run, steps=steps, **GAMES), resume=True, quiet=True)
+def go_on(run: Path, steps: int = 3) -> Result:
+    return train(small(run, steps=steps, **GAMES), resume=True, quiet=True)
 
 
 def test_everything_of_a_run_has_its_id_and_a_resume_keeps_it(runs: Path, one: Path) -> None:
@@ -96,6 +96,19 @@ def test_a_run_of_an_earlier_version_gets_an_id(one: Path) -> None:
     (one / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     go_on(one)
     assert [row.get("run") for row in MetricsFile.read(one / "metrics.jsonl")] == [None, None, id_of(one)]
+
+
+def test_a_run_that_lost_files_goes_on_under_its_id_and_says_what_is_gone(
+    one: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = id_of(one)
+    (one / "run.json").unlink()
+    rows = (one / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (one / "metrics.jsonl").write_text("".join(rows[:-1]) + rows[-1][:20])
+    result = go_on(one)
+    assert id_of(one) == own and {row["run"] for row in MetricsFile.read(one / "metrics.jsonl")} == {own}
+    assert f"no rows of 1 of the {len(rows)} steps before the checkpoint" in capsys.readouterr().err
+    assert result.updates is None, "not all are counted"
 
 
 def test_resuming_where_no_run_is_names_the_nearest(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
