@@ -6,7 +6,7 @@ import difflib
 import inspect
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,27 @@ def real(name: str, value: Any, least: float = -math.inf, most: float = math.inf
     if not ok or not least <= value <= most:
         raise ValueError(f"{name} must be a finite number from {least:g} to {most:g}; got {value!r}")
     return float(value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """Returns the value if it is True or False."""
+    return bool(one_of(name, value, (True, False)))
+
+
+def mapping(name: str, value: Any) -> Mapping[str, Any]:
+    """Returns the value if it is a mapping from names, an empty one for None."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{name} must map names to values, as in {{'a': 1}}; got {value!r}")
+    return value
+
+
+def listed(name: str, value: Any) -> tuple[Any, ...]:
+    """Returns the items of a list or another sequence that is no text."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise ValueError(f"{name} must be a list; got {value!r}")
+    return tuple(value)
 
 
 def text(name: str, value: Any, most: int = 20_000) -> str:

@@ -139,9 +139,9 @@ def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
         raise UnknownEnv(f"{error} {module!r} was imported; does it call `register({name!r}, ...)`?") from error
     try:
         return pettingzoo.make("aec", env_spec, **kwargs)
-    except (TypeError, ValueError) as error:
-        of_its_own = isinstance(error, TypeError) and "argument" not in str(error)
-        if not kwargs or of_its_own:  # an error in the env's code: its traceback helps more
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        refusal = isinstance(error, ValueError) or (isinstance(error, TypeError) and "argument" in str(error))
+        if not kwargs or not (refusal or env_spec.namespace == NAMESPACE):  # a fault of a user's env: traceback helps
             raise
         given = " ".join(f"{key}={value!r}" for key, value in kwargs.items())
         shown = id if isinstance(id, str) else name

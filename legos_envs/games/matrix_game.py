@@ -210,9 +210,7 @@ class MatrixGame(GameEnv):
         rounds = arguments.whole("rounds", rounds, 1, 100)
         payoffs_given = payoffs is not None
         if payoffs is None:
-            if game is not None and game not in MATRIX_GAMES:
-                raise ValueError(f"game must be one of {', '.join(map(repr, MATRIX_GAMES))}; got {game!r}")
-            named = MATRIX_GAMES[game or "rps"]
+            named = MATRIX_GAMES[arguments.one_of("game", "rps" if game is None else game, list(MATRIX_GAMES))]
             payoffs = named.row if named.column is None else (named.row, named.column)
             actions = named.actions if actions is None else actions
         elif game is not None:
@@ -279,7 +277,9 @@ def _payoffs(given: Any) -> tuple[tuple[tuple[float, ...], ...], tuple[tuple[flo
 def _actions(given: Sequence[Any] | None, rows: int, columns: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if given is None:
         return tuple(ascii_lowercase[:rows]), tuple(ascii_lowercase[:columns])
-    both = [tuple(given)] * 2 if all(isinstance(name, str) for name in given) else [tuple(names) for names in given]
+    given = arguments.listed("actions", given)
+    alike = all(isinstance(name, str) for name in given)
+    both = [given] * 2 if alike else [arguments.listed("actions of a player", names) for names in given]
     ok = len(both) == 2 and all(
         len(names) == count
         and all(isinstance(name, str) and name.isalnum() for name in names)

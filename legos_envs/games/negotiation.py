@@ -240,10 +240,11 @@ class Negotiation(TradingGame):
 
 
 def _weights(given: Mapping[str, float] | None, outcome: str) -> dict[str, float]:
-    for part in given or {}:
+    own = arguments.mapping("weights", given)
+    for part in own:
         if part not in WEIGHTS:
             raise ValueError(arguments.unknown("weight", part, list(WEIGHTS)))
-    chosen = {part: arguments.real(f"weight {part}", value, 0) for part, value in {**WEIGHTS, **(given or {})}.items()}
+    chosen = {part: arguments.real(f"weight {part}", value, 0) for part, value in {**WEIGHTS, **own}.items()}
     if outcome != "gain" and chosen != WEIGHTS:
         raise ValueError(f"weights are for outcome 'gain'; got {given!r} with outcome {outcome!r}")
     if not any(chosen.values()):

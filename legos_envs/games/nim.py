@@ -49,6 +49,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from legos_envs import arguments
 from legos_envs.game import GameEnv, State
 from legos_envs.spaces import Numbers, last, one_hot
 from legos_envs.table import Seat, Table
@@ -136,7 +137,7 @@ class Nim(GameEnv):
         if max_take is not None:
             (max_take,) = _sizes("max_take", [max_take], 1)
         if heaps is not None:
-            heaps = (heaps,) if isinstance(heaps, int) else heaps
+            heaps = (heaps,) if isinstance(heaps, int) else arguments.listed("heaps", heaps)
             if not 1 <= len(heaps) <= len(HEAP_NAMES):
                 raise ValueError(f"heaps must be 1 to {len(HEAP_NAMES)} sizes; got {heaps!r}")
             starts = [_sizes("heaps", heaps, len(heaps))]
@@ -145,7 +146,7 @@ class Nim(GameEnv):
             if low > high:
                 raise ValueError(f"heap_range must be (smallest, largest); got {heap_range!r}")
             starts = [(size,) for size in range(low, high + 1)]
-        self.game = NimGame(tuple(starts), max_take, bool(misere))
+        self.game = NimGame(tuple(starts), max_take, arguments.flag("misere", misere))
         self.most = tuple([max(sizes) for sizes in zip(*starts)])
         self.max_asks = sum(self.most)
         super().__init__(**kwargs)

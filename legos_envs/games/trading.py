@@ -95,7 +95,10 @@ def kind_names(kinds: int | Sequence[str]) -> tuple[str, ...]:
     Raises:
         ValueError: they are not 2 to 8 distinct words of ASCII letters.
     """
-    names = KINDS[: arguments.whole("resources", kinds, 2, len(KINDS))] if isinstance(kinds, int) else tuple(kinds)
+    count = isinstance(kinds, int)
+    names = (
+        KINDS[: arguments.whole("resources", kinds, 2, len(KINDS))] if count else arguments.listed("resources", kinds)
+    )
     words = {name.casefold() for name in names if isinstance(name, str) and name.isascii() and name.isalpha()}
     if not 2 <= len(words) == len(names) <= len(KINDS) or words & (_FILLERS | _ARROWS):
         raise ValueError(f"resources must be 2 to {len(KINDS)}, or as many distinct words of letters; got {kinds!r}")

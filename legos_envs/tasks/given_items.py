@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from legos_envs import arguments
-from legos_envs.tasks.rows import open_rows
+from legos_envs.tasks.rows import BAD_ROWS, open_rows
 from legos_envs.tasks.splits import SPLITS
 
 _opened: dict[str, tuple[Any, ...]] = {}
@@ -50,6 +50,7 @@ def given_items(
     """
     if source is None:
         arguments.one_of("split", split, SPLITS)
+        arguments.one_of("bad_rows", bad_rows, BAD_ROWS)
         without_source(fields=fields, config=config)
         return None
     name = None

@@ -55,7 +55,7 @@ def tournament(session: Session, policies: Sequence[str], leaderboard: Path | No
             "failed": failed,
             "setting": session.facts(),
         }
-        results["notes"] += stakes(played, rows)
+        results["notes"] += [*stakes(played, rows), *unscored(rows)]
         if board is not None:
             results["leaderboard"] = {"file": str(board.path), "new_games": board.add(games), "games": len(games)}
         journal.write_results(results)
@@ -71,6 +71,15 @@ def stakes(played: Played, rows: Sequence[Row]) -> Iterator[str]:
                 f"{row['policy']} scores {np.mean(scores):.0%} in {row['env']} against {row['opponent']}, yet its mean "
                 f"return is {row['mean']:+.3f}: games are played for different stakes, and ratings count games"
             )
+
+
+def unscored(rows: Sequence[Row]) -> Iterator[str]:
+    """Notes on envs with games that had no score, which ratings leave out."""
+    for env in dict.fromkeys(row["env"] for row in rows):
+        counts = [(row["games"], round(row["unscored"] * row["games"])) for row in rows if row["env"] == env]
+        games, void = map(sum, zip(*counts))
+        if void:
+            yield f"{void} of {games} games of {env} had no score, as where no judge decides (--seat judge=POLICY)"
 
 
 def pairings(session: Session, title: str, policies: Sequence[str]) -> Iterator[Pairing]:
@@ -137,8 +146,7 @@ def meetings(session: Session, played: Played) -> list[Meeting]:
     results: list[Meeting] = []
     alone: dict[str, list[tuple[str, dict[Any, Record]]]] = defaultdict(list)
     for pairing, records in played:
-        args = ", ".join(f"{name}={json.dumps(value)}" for name, value in sorted(pairing.args.items()))
-        env = f"{pairing.env} ({args})" if args else pairing.env
+        env = task(session, pairing)
         if len(pairing.sides) > 1:
             first, second = entrant(session, pairing.policy), entrant(session, pairing.opponent)
             results += [
@@ -156,6 +164,17 @@ def meetings(session: Session, played: Played) -> list[Meeting]:
                     key = f"{one[where]['key']}|{other[where]['key']}"
                     results.append(Meeting(key, env, first, second, score, where[0]))
     return sorted(results, key=lambda one: one.seed)  # alternates pairs, for online ratings
+
+
+def task(session: Session, pairing: Pairing) -> str:
+    """An env's name in ratings, with its arguments, the files behind them and who has the seats of `--seat`.
+
+    Equal names mean equal tasks, across tournaments.
+    """
+    facts = [f"{name}={json.dumps(value)}" for name, value in sorted(pairing.args.items())]
+    facts += [f"{Path(file).name} {checksum}" for file, checksum in pairing.identity.get("source", {}).items()]
+    facts += [f"{seat}={entrant(session, word)}" for seat, word in sorted(session.fixed.items())]
+    return f"{pairing.env} ({', '.join(facts)})" if facts else pairing.env
 
 
 def payoffs(games: Sequence[Meeting], names: Sequence[str]) -> np.ndarray:

@@ -26,6 +26,13 @@ class EnvWord(NamedTuple):
     id: str
     args: dict[str, Any]
 
+    @property
+    def files(self) -> list[Any]:
+        """What its rules and its items may come from: a file before the `:` of its id, and every `source`."""
+        named = [values.get("source") for values in (self.args, *self.args.values()) if isinstance(values, Mapping)]
+        sources = [one for value in named for one in (value if isinstance(value, list | tuple) else [value])]
+        return [self.id.rpartition(":")[0], *sources]
+
 
 def env_words(words: Iterable[str], assignments: Sequence[str], flag: str = "--arg") -> dict[str, EnvWord]:
     """The envs by title.

@@ -74,7 +74,7 @@ def key_of(facts: Sequence[Any]) -> str:
 
 
 def checksums(source: Any) -> dict[str, str]:
-    """The start of the SHA-256 of each local file behind an env's argument `source`, by path.
+    """The start of the SHA-256 of each local file behind an env, by path.
 
     Args:
         source: a path of a file or a directory, or a list of them; for anything else the result is empty.

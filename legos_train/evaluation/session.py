@@ -121,7 +121,7 @@ class Session:
         identity |= {f"judge {one}": self.identity(one, judge=True) for one in {fixed[seat] for seat in judges}}
         if systems := self.systems.get(title):
             identity["system prompts"] = systems
-        if sums := checksums(word.args.get("source")):
+        if sums := checksums(word.files):
             identity["source"] = sums
         competes = competitive(self.env(title))
         return Pairing(word.id, policy, opponent, sides, word.args, fixed, identity, judges, title, competes)

@@ -61,9 +61,11 @@ def step_record(
         "learning_updates": _learning_updates(numbers, batch),
         "dropped": {**counters.dropped, **dropped},
         "left_out": dict(fresh.left_out),
-        "tokens_per_second": sampled / clock.generate if clock.generate > 1e-6 else 0.0,
+        "tokens_per_second": sampled / clock.generate if clock.generate > 1e-6 else None,
         **clock.seconds(),
     }
+    if fresh.uses > 1:  # nothing was played: totals of episodes must not count these again
+        record |= {"episodes": 0, "replayed": len(fresh.episodes)}
     if own := numbers.get("learners"):
         got = learner_metrics(fresh.episodes, own, parts.measurer.own_scales)
         record["learners"] = {name: {**got[name], **values} for name, values in own.items()}

@@ -211,7 +211,7 @@ def test_importing_and_playing_loads_none_of_the_extras():
         ({"source": "hf:"}, ValueError, "source must be text"),
         ({"order": "shuffled"}, ValueError, "order must be one of 'seed', 'sequential', 'random'"),
         ({"level": 4}, ValueError, "level must be one of 0, 1, 2, 3"),
-        ({"size": 0}, ValueError, "size must be a whole number of at least 1"),
+        ({"size": 0}, ValueError, "size must be a whole number from 1 to 1000000000"),
         ({"prompt": "Solve it."}, ValueError, "prompt must contain {question}"),
         ({"weights": {"corect": 1}}, ValueError, "weight 'corect' is unknown. Did you mean 'correct'"),
         ({"weights": {"format": float("nan")}}, ValueError, "weight format must be a finite number"),

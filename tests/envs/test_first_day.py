@@ -90,6 +90,30 @@ def test_an_unknown_argument_is_answered_with_the_accepted_ones(env_id, wrong, n
         legos_envs.make(env_id, **{wrong: 3})
 
 
+@pytest.mark.parametrize(
+    ("env_id", "argument", "value", "why"),
+    [
+        ("MatrixGame-v0", "game", ["rps"], "game must be one of 'rps'"),
+        ("MatrixGame-v0", "actions", 3, "actions must be a list; got 3"),
+        ("Nim-v0", "heaps", 1.5, "heaps must be a list; got 1.5"),
+        ("Nim-v0", "misere", "no", "misere must be one of True, False; got 'no'"),
+        ("Negotiation-v0", "resources", 1.5, "resources must be a list; got 1.5"),
+        ("Negotiation-v0", "weights", [1], "weights must map names to values"),
+        ("Dataset-v0", "weights", 0.5, "weights must map names to values"),
+        ("Dataset-v0", "size", 10**30, "size must be a whole number from 1 to 1000000000"),
+        ("GSM8K-v0", "bad_rows", "drop", "bad_rows must be one of 'refuse', 'skip'"),
+        ("SPICE-v0", "bad_rows", "drop", "bad_rows must be one of 'refuse', 'skip'"),
+        ("HeadToHead-v0", "match_kwargs", "{criteria: x}", "match_kwargs must map names to values"),
+        ("EloArena-v0", "match_kwargs", [1], "match_kwargs must map names to values"),
+        ("Tournament-v0", "entrants", 3, "multiple values for argument 'entrants'"),
+    ],
+)
+def test_an_argument_of_another_kind_is_answered_with_what_it_must_be(env_id, argument, value, why):
+    with pytest.raises(legos_envs.BadArguments, match=re.escape(f"{env_id} cannot be made with {argument}=")) as caught:
+        legos_envs.make(env_id, **{argument: value})
+    assert why in str(caught.value)
+
+
 def test_a_factory_of_anything_keeps_its_own_words():
     def factory(**kwargs):
         raise TypeError(f"a bad argument: {kwargs}")

@@ -60,6 +60,27 @@ def test_games_about_a_file_count_only_while_it_is_the_same(tmp_path: Path, caps
     assert [sum(word in text for text in questions("New")) for word in ("Old", "New")] == [3, 3], "kept, not counted"
 
 
+def test_games_by_rules_in_a_file_or_about_a_nested_source_count_only_while_these_are_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def played(*command: str) -> int:
+        out = tmp_path / f"games of {Path(command[0]).stem}"
+        assert main(["eval", *command, "-m", "random", "-n", "4", "--out", str(out), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["results"][0]["games"] == 4
+        return len((out / LOG).read_text().splitlines())
+
+    file, prompts = tmp_path / "flip.py", tmp_path / "prompts.jsonl"
+    rules = (Path(__file__).parents[1] / "train" / "honest_env.py").read_text()
+    env = (f"{file}:Honest-v0", "--opponent", "random")
+    match = ["HeadToHead-v0", "--seat", "judge=scripted:longer", "--arg", f'match_kwargs={{"source": "{prompts}"}}']
+    file.write_text(rules)
+    prompts.write_text("".join(f'{{"prompt": "Old {n}"}}\n' for n in range(2)))
+    assert [played(*env), played(*env), played(*match), played(*match)] == [4] * 4
+    file.write_text(rules + "\n")
+    prompts.write_text("".join(f'{{"prompt": "New {n}"}}\n' for n in range(2)))
+    assert [played(*env), played(*match)] == [8] * 2, "kept, not counted"
+
+
 def test_only_files_have_a_checksum(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one")
     assert list(checksums(str(tmp_path))) == list(checksums([tmp_path / "a.txt"])) == [str(tmp_path / "a.txt")]

@@ -180,7 +180,7 @@ class RefineLoop(TextEnv):
         self.rubric = check if check is None or isinstance(check, Rubric) else Rubric([check])
         self.demands = arguments.whole("demands", demands, 1, len(checked_texts.CHECKS))
         self.improvement_weight = arguments.real("improvement_weight", improvement_weight, 0)
-        self.share_improvement = bool(share_improvement)
+        self.share_improvement = arguments.flag("share_improvement", share_improvement)
         self.good_enough = None if good_enough is None else arguments.real("good_enough", good_enough, 1e-9, 1)
         self.max_chars = arguments.whole("max_chars", max_chars, 1, self.max_action_chars)
         if source is not None and self.domain == "checked":

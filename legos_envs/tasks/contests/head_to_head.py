@@ -113,9 +113,10 @@ class HeadToHead(MatchEnv):
     ):
         self.entrants = entrant_names(num_entrants, most=MOST)
         if match is None:
-            if (match_kwargs or {}).get("num_answers", num_entrants) != num_entrants:
+            match_kwargs = arguments.mapping("match_kwargs", match_kwargs)
+            if match_kwargs.get("num_answers", num_entrants) != num_entrants:
                 raise ValueError("num_answers is set by num_entrants here: give num_entrants, which is 2 by default")
-            match_kwargs = {**(match_kwargs or {}), "num_answers": num_entrants}
+            match_kwargs = {**match_kwargs, "num_answers": num_entrants}
         games = arguments.whole("games", (1 if match is None else num_entrants) if games is None else games, 1, 64)
         self.swap = arguments.one_of("swap", swap, (True, False)) and match is not None
         turns = [k % num_entrants if self.swap else 0 for k in range(games)]

@@ -92,7 +92,7 @@ class MatchEnv(TextEnv):
     ):
         given = {key: kwargs[key] for key in (*SHARED, "preset") if kwargs.get(key) is not None}
         given |= {key: value for key, value in (("source", source), ("split", split)) if value not in (None, "all")}
-        env = make_match(match, {**(match_kwargs or {}), **given})
+        env = make_match(match, {**arguments.mapping("match_kwargs", match_kwargs), **given})
         self.sides = [seat for seat, facts in env.seats.items() if facts.trainable]
         if len(self.sides) < 2:
             raise ValueError(f"a match needs at least two trainable seats; {env.name} has {self.sides}")

@@ -105,10 +105,11 @@ def scored_by(weights: Mapping[str, float] | None, rubric: Rubric | None, max_ch
         if not isinstance(rubric, Rubric):
             raise ValueError(f"rubric must be a legos_envs.Rubric; got {rubric!r}")
         return rubric
-    for key in weights or {}:
+    weights = arguments.mapping("weights", weights)
+    for key in weights:
         if key not in WEIGHTS:
             raise ValueError(arguments.unknown("weight", key, list(WEIGHTS)))
-    chosen = {key: arguments.real(f"weight {key}", value) for key, value in {**WEIGHTS, **(weights or {})}.items()}
+    chosen = {key: arguments.real(f"weight {key}", value) for key, value in {**WEIGHTS, **weights}.items()}
     return Rubric([correct, format, length(arguments.whole("max_chars", max_chars, 1))], list(chosen.values()))
 
 

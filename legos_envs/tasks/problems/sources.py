@@ -22,6 +22,7 @@ from legos_envs.table import Table, keyed_generator
 from legos_envs.tasks.given_items import given_items, without_source
 from legos_envs.tasks.problems.word_problems import LEVELS, question_of, word_problem
 from legos_envs.tasks.raw_rows import HUB, DataSetUnavailable
+from legos_envs.tasks.rows import BAD_ROWS
 from legos_envs.tasks.splits import SPLITS, of_split, part_of
 
 ORDERS = ("seed", "sequential", "random")
@@ -47,7 +48,7 @@ class Words:
     """The generated word problems by seed; `seeds` are those of the first `size` problems of a split."""
 
     def __init__(self, size: int = 10_000, level: int | None = None, split: str = "all"):
-        self.size = arguments.whole("size", size, 1)
+        self.size = arguments.whole("size", size, 1, 1_000_000_000)
         self.level = level if level is None else arguments.one_of("level", level, LEVELS)
         self.seeds = _Seeds(self.size, self.level, arguments.one_of("split", split, SPLITS))
 
@@ -93,6 +94,7 @@ def open_source(
         ImportError: a package is missing; the message says which.
         DataSetUnavailable: a Hugging Face data set cannot be loaded.
     """
+    arguments.one_of("bad_rows", bad_rows, BAD_ROWS)
     if isinstance(source, str) and source == WORDS:
         without_source(config=config, fields=fields)
         return Words(size, level, split or "train")

@@ -91,6 +91,7 @@ from legos_envs.tasks.given_items import without_source
 from legos_envs.tasks.problems import facts, proposals, sources
 from legos_envs.tasks.problems.corpus import BUILT_IN, Document, open_corpus
 from legos_envs.tasks.raw_rows import HUB
+from legos_envs.tasks.rows import BAD_ROWS
 from legos_envs.tasks.splits import of_split
 from legos_envs.text_env import TextEnv
 
@@ -222,6 +223,7 @@ class SPICE(TextEnv):
         max_chars = arguments.whole("max_chars", max_chars, 100)
         built_in = isinstance(source, str) and source in BUILT_IN
         if built_in:
+            arguments.one_of("bad_rows", bad_rows, BAD_ROWS)
             without_source(fields=fields, config=config)
         if built_in and source == "facts":
             documents = facts.all_passages()
