@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import keyword
 import re
+import sys
 from pathlib import Path
 
 import legos_envs
@@ -96,6 +97,8 @@ def run(p: Parser, options: argparse.Namespace) -> int:
     if f"{name}-v0" in legos_envs.registered():
         p.error(f"{name}-v0 is already registered; choose another name")
     module = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    if keyword.iskeyword(module) or module in sys.stdlib_module_names:
+        p.error(f"{name} would be written to {module}.py, which Python already has; try {name}Game")
     files = {folder / f"{module}.py": ENVIRONMENT, folder / f"test_{module}.py": TEST}
     if there := [str(file) for file in files if file.exists()]:
         p.error(f"{' and '.join(there)} already exists; nothing was written")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from pettingzoo import AECEnv
 
 import legos_envs
-from legos_envs import BadArguments
+from legos_envs import BadArguments, UnknownEnv
+from legos_envs.registry import NAMESPACE
 from legos_train.config import parse_assignments
 
 NAMED = re.compile(r"([A-Za-z][\w.-]*)=(.+)")
@@ -48,7 +50,8 @@ def env_words(words: Iterable[str], assignments: Sequence[str], flag: str = "--a
     envs: dict[str, EnvWord] = {}
     for word in dict.fromkeys(words):
         named = NAMED.fullmatch(word)
-        title, name = (named[1], named[2]) if named else (word, word)
+        name = _registered(named[2] if named else word)
+        title = named[1] if named else name
         if title in envs:
             raise SettingError(f"two envs are named {title!r}: {envs[title].id} and {name}; give one another name")
         envs[title] = EnvWord(title, name, {})
@@ -68,6 +71,13 @@ def env_words(words: Iterable[str], assignments: Sequence[str], flag: str = "--a
             if one[1:] == other[1:]:
                 raise SettingError(f"{title} and {other.title} are the same env with the same arguments")
     return envs
+
+
+def _registered(name: str) -> str:
+    """The id that a name stands for, so that `kuhnpoker` and `KuhnPoker-v0` are one env; a file's stays as it is."""
+    with suppress(UnknownEnv):  # `make` says so, and what is near
+        return name if ":" in name else legos_envs.spec(name).id.removeprefix(f"{NAMESPACE}/")
+    return name
 
 
 def made(name: str, args: Mapping[str, Any]) -> AECEnv:

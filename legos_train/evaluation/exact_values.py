@@ -197,8 +197,14 @@ def solvable(env: AECEnv) -> bool:
     )
 
 
+EDGES = {"first": 0, "last": -1}
+"""Where the move of `scripted:first` and `scripted:last` stands among the legal ones."""
+
+
 def code_table(env: Any, name: str) -> dict[InfoSet, Mapping[str, float]] | None:
-    """The table of `random`, `optimal`, a game's own `scripted:NAME` or a strategy directory; None for others."""
+    """The table of `random`, `optimal`, `scripted:first` or `last`, a script that the game has as probabilities
+    (`Game.scripted`), or a strategy directory; None for others.
+    """
     if not solvable(env):
         return None
     infos = exact.info_sets(env.game)
@@ -211,8 +217,14 @@ def code_table(env: Any, name: str) -> dict[InfoSet, Mapping[str, float]] | None
     if name == "optimal" and "optimal" not in own:
         solution = exact.nash(env.game)
         return {info: solution(info) for info in infos}
-    script = scripted.get(name.removeprefix("scripted:")) if name.startswith("scripted:") else None
-    return None if script is None else {info: script(info) for info in infos}
+    kind, _, script = name.partition(":")
+    if kind != "scripted":
+        return None
+    if script in scripted:
+        return {info: scripted[script](info) for info in infos}
+    if script in EDGES and script not in own:
+        return {info: {info.legal[EDGES[script]]: 1.0} for info in infos}
+    return None
 
 
 class ExactResults:

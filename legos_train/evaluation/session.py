@@ -50,7 +50,9 @@ class Session:
             title: word._replace(args=replies.formatted(word.args, options.reply, title))
             for title, word in env_words(options.env, options.arg).items()
         }
-        self.fixed = {key: str(value) for key, value in parse_assignments(options.seat, "--seat").items()}
+        self.fixed = {
+            key: words.spelled(str(value)) for key, value in parse_assignments(options.seat, "--seat").items()
+        }
         self._made: dict[str, Any] = {}
         self.prompts: dict[str, str] = {}
         self.system, self.systems = self._systems(options.system)
@@ -117,6 +119,8 @@ class Session:
         trained = {name for a, info in infos.items() if info.get("trainable", True) for name in (a, info.get("role"))}
         judges = frozenset(self.fixed) - trained
         players = {policy, opponent, *(one for seat, one in fixed.items() if seat not in judges)}
+        if "human" in players and getattr(self.options, "json", False):
+            raise SettingError("human is asked on standard output, where --json prints JSON only; see --out DIR")
         identity = {one: self.identity(one) for one in players}
         identity |= {f"judge {one}": self.identity(one, judge=True) for one in {fixed[seat] for seat in judges}}
         if systems := self.systems.get(title):
@@ -150,6 +154,7 @@ class Session:
         Returns:
             `results` (see `summary.row`), `comparisons` and `setting`; and how many games failed.
         """
+        policies, opponents = [[*map(words.spelled, given)] for given in (policies, opponents)]
         schedule: list[tuple[Pairing, list[PlannedGame]]] = []
         for title in self.envs:
             against = [ITSELF] if self.sides(title) == 1 else dict.fromkeys(opponents)

@@ -154,7 +154,9 @@ def test_new_writes_an_environment_that_passes_everything(tmp_path: Path, capsys
     assert "already exists; nothing was written" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["myGame", "My-Game", "../Evil", "None", "Nim", "A" * 41, "Spiel\n", "Ä"])
+@pytest.mark.parametrize(
+    "name", ["myGame", "My-Game", "../Evil", "None", "Nim", "Class", "Random", "A" * 41, "Spiel\n", "Ä"]
+)
 def test_new_checks_the_name(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["envs", "new", name, "--dir", str(tmp_path)])

@@ -20,6 +20,9 @@ def test_arguments_of_all_envs_and_of_one() -> None:
         "B-v0": ("B-v0", {"x": 1}),
     }
     file = "./own.py:Mine-v0"
+    with pytest.warns(UserWarning, match="names no version"):
+        short = env_words(["KuhnPoker", "k=legos/KuhnPoker-v0"], ["k:num_rounds=3"])
+    assert {title: one.id for title, one in short.items()} == {"KuhnPoker-v0": "KuhnPoker-v0", "k": "KuhnPoker-v0"}
     assert env_words([file], [f"{file}:level=3"])[file].args == {"level": 3}
 
 

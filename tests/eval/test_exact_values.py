@@ -81,7 +81,10 @@ def test_the_value_of_a_pairing_is_what_the_game_says(kuhn: legos_envs.GameEnv) 
 
 
 def test_only_policies_whose_probabilities_are_known_have_a_table(kuhn: legos_envs.GameEnv) -> None:
-    assert code_table(kuhn, "scripted:first") is None and code_table(kuhn, "human") is None
+    assert code_table(kuhn, "scripted:always_bet") is None and code_table(kuhn, "human") is None
+    for name, move in (("first", 0), ("last", -1)):
+        found = code_table(kuhn, f"scripted:{name}")
+        assert found is not None and all(chances == {info.legal[move]: 1.0} for info, chances in found.items())
     assert code_table(legos_envs.make("KuhnPoker-v0", num_rounds=3).unwrapped, "random") is None
     assert code_table(legos_envs.make("Debate-v0").unwrapped, "random") is None
 
