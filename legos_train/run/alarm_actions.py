@@ -26,7 +26,8 @@ def respond(parts: Parts, alarm: Alarm) -> dict[str, Any]:
         done = _inject(parts)
     elif alarm.action == "rollback":
         if parts.best is None:
-            done = "no evaluated weights yet to go back to"
+            parts.monitor.forget(alarm.name)  # it is raised again, in case there are weights by then
+            done = "no weights to go back to yet"
         else:
             parts.backend.load(parts.best.weights)
             parts.learner.replaced = parts.learner.step

@@ -176,6 +176,10 @@ class CollapseMonitor:
         )
         return Alarm(name, value, limit, s.action, text + self._action())
 
+    def forget(self, name: str) -> None:
+        """Lets an alarm be raised again at the next step, if its number is still beyond the limit."""
+        self._watches[name].on = False
+
     def reset(self) -> None:
         """Drops the last values, for use after a rollback; the first steps' length is kept."""
         for watch in self._watches.values():

@@ -192,6 +192,17 @@ def test_a_rollback_brings_back_the_best_weights_and_forgets_all_others() -> Non
         trainer.parts.close()
 
 
+def test_a_rollback_that_came_too_early_comes_again() -> None:
+    monitor = {"entropy": 100.0, "patience": 1, "window": 1, "action": "rollback"}
+    trainer = Trainer(build(small(batch_size=8, steps=9, monitor=monitor)))
+    try:
+        assert trainer.step()["alarms"][0]["done"] == "no weights to go back to yet"
+        evaluate(trainer.parts)
+        assert trainer.step()["alarms"][0]["done"] == "restored the weights of step 1"
+    finally:
+        trainer.parts.close()
+
+
 def test_a_resumed_run_has_the_past_and_the_best_that_it_had(tmp_path: Path) -> None:
     trainer = Trainer(build(small(batch_size=8)))
     trainer.step()

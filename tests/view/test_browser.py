@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from legos_train.cli.main import main
 from legos_train.observe.viewer import write_page
 from tests.view.conftest import Watched
 from tests.view.made import append, line_of, played, serving, some_lines, write_log
@@ -148,6 +149,17 @@ def test_an_evaluation_says_what_it_found_and_lists_what_its_policy_lost(
     seat = int(page.evaluate("document.querySelector('.turn.here').id.split('-')[1]"))
     n = int(page.evaluate("location.hash").split("&")[0].split(".")[1])
     assert n in lost and games[n - 1]["players"][f"player_{seat}"] == "runs/x@best"
+
+
+def test_what_exploit_computed_is_shown_without_an_episode(watched: Watched, tmp_path: Path) -> None:
+    assert main(["exploit", "KuhnPoker-v0", "-m", "random", "--out", str(tmp_path / "e")]) == 0
+    watched.page.set_viewport_size({"width": 390, "height": 800})  # which shows either the list or the numbers
+    page = watched.open(write_page([tmp_path / "e"])[0].as_uri())
+    shown = page.inner_text("#main")
+    assert (
+        "No episodes" in shown and "How exploitable" in shown and "+0.917" in shown and "Sample episodes" not in shown
+    )
+    assert page.is_hidden("#none") and page.evaluate("document.documentElement.scrollWidth") == 390
 
 
 def test_counts_of_the_first_view_list_their_games(watched: Watched, url: str, rows: list[dict[str, Any]]) -> None:

@@ -42,7 +42,7 @@ def compact(line: LogLine, run: int = 0) -> tuple[Json, Json]:
     }
     game = data.get("game")  # in an evaluation: who is measured, against whom
     if isinstance(game, dict) and isinstance(game.get("policy"), str):
-        row["measured"] = [game["policy"], str(game.get("opponent", ""))]
+        row["measured"] = [game["policy"], *([str(game["opponent"])] if game.get("opponent") else [])]
     body = {
         "id": episode.get("env_id"),
         "options": episode.get("options") or {},

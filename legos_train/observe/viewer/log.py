@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from legos_train.observe.viewer.results import read_results
+
 LOG = "rollouts.jsonl"
 LAST = 64  # bytes of the last line read that must be unchanged when reading continues
 
@@ -138,7 +140,8 @@ def read_log(folder: Path, newest: int | None = None) -> tuple[list[LogLine], Lo
         if reader.bad:
             number, reason = reader.bad[0]
             raise LogError(f"{reader.path} has no readable episode; line {number}: {reason}")
-        raise LogError(f"{reader.path} has no finished episode yet; try again after the first step")
+        if not (found := read_results(folder)) or not found.get("exploit"):  # which may have been computed
+            raise LogError(f"{reader.path} has no finished episode yet; try again after the first step")
     return lines, reader
 
 

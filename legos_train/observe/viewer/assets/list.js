@@ -45,7 +45,7 @@ function refresh() {
   drawn.clear();
   byId("rows").replaceChildren();
   byId("rows").style.setProperty("height", `${state.found.length * HEIGHT}px`);
-  byId("none").hidden = state.found.length > 0;
+  byId("none").hidden = state.found.length > 0 || !rows.length;
   byId("list").hidden = state.found.length === 0;
   const older = header.runs.reduce((sum, run) => sum + run.older, 0);
   const names = header.runs.map((run) => visible(run.label)).join(" and ");

@@ -192,5 +192,6 @@ if (header.home) byId("title").prepend(el("a", { href: header.home }, "All runs"
 drawFilters();
 refresh();
 arrive();
+if (!rows.length && !header.live) showOverview(true);
 document.documentElement.dataset.ready = "1";
 if (header.live) setTimeout(live, 500 * header.live.every);

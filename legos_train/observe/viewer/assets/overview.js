@@ -124,9 +124,9 @@ function welcome() {
     ...fared(index),
   ]);
   byId("main").replaceChildren(
-    el("h2", {}, "Choose an episode"),
-    el("p", { class: "soft" }, "\u201cLost games\u201d lists the games lost, the worst first; the button next to a row leads to the mistake that cost most: a red number is the drop in exact value. Buttons with numbers list those games. Press ? for the keys."),
+    el("h2", {}, rows.length ? "Choose an episode" : "No episodes"),
+    el("p", { class: "soft" }, !rows.length ? "Nothing was played: these numbers are computed." : "\u201cLost games\u201d lists the games lost, the worst first; the button next to a row leads to the mistake that cost most: a red number is the drop in exact value. Buttons with numbers list those games. Press ? for the keys."),
     sampled() ? el("p", { class: "soft" }, `The log has a sample, ${rows.length.toLocaleString("en")} of the ${sampled().toLocaleString("en")} episodes that were played; counts and means are those of the sample.`) : "",
     ...parts.filter(Boolean),
-    el("h3", {}, "Sample episodes"), el("div", { class: "samples" }, ...sampleIndexes().map(sample)));
+    ...(rows.length ? [el("h3", {}, "Sample episodes"), el("div", { class: "samples" }, ...sampleIndexes().map(sample))] : []));
 }
