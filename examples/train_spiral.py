@@ -6,18 +6,14 @@ uv run examples/train_spiral.py --model mlx-community/Qwen2.5-1.5B-Instruct-4bit
 import argparse
 from pathlib import Path
 
-from legos_train import Arena, Result, train
+from legos_train import Result, train
 from legos_train.config import from_dict, preset
 
 
 def main(steps: int = 200, run_dir: Path | None = None, model: str = "tiny") -> Result:
     settings = preset("spiral_fsp", smoke=model == "tiny")
     settings |= {"model": model, "steps": steps, "run_dir": run_dir}
-    config = from_dict(settings)
-    arena = Arena()
-    for game in config.envs:
-        arena.add_env(game.id, args=game.args)
-    return train(arena, config)
+    return train(from_dict(settings))
 
 
 if __name__ == "__main__":

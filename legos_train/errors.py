@@ -23,6 +23,10 @@ class TrainingError(RuntimeError):
     """Training cannot continue meaningfully; the message says why."""
 
 
+class GenerationError(TrainingError):
+    """No more episodes can be played; the weights are as good as before."""
+
+
 class RankLost(TrainingError):
     """Another rank of a data-parallel run has ended or cannot be reached."""
 

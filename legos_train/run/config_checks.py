@@ -66,7 +66,8 @@ def check_effects(config: TrainConfig, arena: Arena) -> None:
             f"league.opponents ({', '.join(config.league.opponents)}) have no effect in mirror play; give league.mode, "
             "such as 'fsp', or 'fixed' to play only against them"
         )
-    if config.curriculum.sampler is None and config.curriculum != type(config.curriculum)():
+    own = arena is not None and arena.samplers  # which may be made with these settings
+    if config.curriculum.sampler is None and not own and config.curriculum != type(config.curriculum)():
         raise ConfigError(
             "[curriculum] has no effect without a sampler; give curriculum.sampler, such as 'learnability', or leave "
             "its other settings out"

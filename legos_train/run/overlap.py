@@ -29,7 +29,7 @@ from legos_envs.records import episode_from_json
 from legos_train.arena import Arena
 from legos_train.config import TrainConfig
 from legos_train.disk import crashpoint
-from legos_train.errors import ConfigError, TrainingError
+from legos_train.errors import ConfigError, GenerationError
 from legos_train.model import tinker
 from legos_train.rollout import Job, LocalGenerator, serving_jobs
 from legos_train.run.parts import Parts
@@ -133,7 +133,7 @@ class ProcessGenerator:
             code = self._process.poll()
             self.close()
             why = f"did not start within {START_SECONDS:.0f} s" if code is None else f"ended at its start ({code})"
-            raise TrainingError(f"the generating process {why}; see its messages")
+            raise GenerationError(f"the generating process {why}; see its messages")
 
     def _send(self, data: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
@@ -141,7 +141,7 @@ class ProcessGenerator:
             self._process.stdin.write(json.dumps(data) + "\n")
             self._process.stdin.flush()
         except (BrokenPipeError, ValueError) as error:
-            raise TrainingError(f"the generating process has ended ({self._process.poll()}); --resume") from error
+            raise GenerationError(f"the generating process has ended ({self._process.poll()})") from error
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -173,7 +173,7 @@ class ProcessGenerator:
             return None
         if played is None:
             code = self._process.wait()
-            raise TrainingError(f"the generating process has ended with code {code}; --resume continues")
+            raise GenerationError(f"the generating process has ended with code {code}")
         return played
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
@@ -274,7 +274,7 @@ def overlapped(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dic
             generator.unpublish(retired.pop(0)[1])
         if played.error is not None:
             stopping.check()
-            raise TrainingError(f"generating the episodes of step {played.number} failed: {played.error}")
+            raise GenerationError(f"generating the episodes of step {played.number} failed: {played.error}")
         crashpoint("loop.step_played")
         fresh, stale = split_stale(played.episodes, trainer.learner.step, oldest)
         lost += stale

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from legos_train.disk import MetricsFile, RunDirectory, crashpoint
-from legos_train.errors import Stopped
+from legos_train.errors import GenerationError, RankLost, TrainingError
 from legos_train.observe import Progress, trackers, viewer
 from legos_train.run import state
 from legos_train.run.alarm_actions import alarms_of
@@ -97,7 +97,8 @@ class Steps:
         """Takes all remaining steps; the first row also has `note`, on the resume.
 
         Raises:
-            Stopped: the checkpoint of the last step with a row is written.
+            Stopped: the checkpoint of the last step with a row is written, as after any error that does not come from
+                learning, such as that of an env or of a lost server.
         """
         opened = trackers(self.trainer.config, self.run.path, self.start)
         with opened as track, LiveViewer(self.run.path, self._port) as watch:
@@ -108,8 +109,10 @@ class Steps:
                             break
                         self._held = state.hold(self.trainer.parts)
                         self.stopping.check()
-            except (Stopped, BrokenPipeError):  # the second if nobody reads our output any more
-                self._keep_held()
+            except BaseException as error:
+                if not isinstance(error, TrainingError) or isinstance(error, GenerationError | RankLost):
+                    with suppress(OSError):  # a full disk, say; the first error is more informative
+                        self._keep_held()
                 raise
         self._rows.close()
         self._log.close()

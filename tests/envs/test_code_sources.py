@@ -269,7 +269,7 @@ def test_the_split_holds_out_by_the_description(split):
 def test_envs_with_a_source_conform(id, arguments):
     check_env(
         id,
-        episodes=4,
+        episodes=12,
         only=(
             "play.ends",
             "play.outcomes",

@@ -13,10 +13,26 @@ from legos_train import ConfigError, train
 from legos_train.config import from_dict, merged, preset, preset_names
 from legos_train.disk import MetricsFile
 from legos_train.run.build import arena_of
+from legos_train.run.parts import Parts
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("train_*.py"))
 EXACT = {"kuhn_expected", "leduc_expected", "biased_rps_expected", "tictactoe_expected"}
 GAMES = {"kuhn", "nim", "tictactoe", "biased_rps", *EXACT}
+
+
+class Built(Exception):
+    """A run could take its first step."""
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_gets_to_its_first_step(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(parts: Parts) -> None:
+        parts.close()
+        raise Built
+
+    monkeypatch.setattr("legos_train.run.loop.Trainer", begin)
+    with pytest.raises(Built):
+        runpy.run_path(str(path))["main"](2, tmp_path / "run")
 
 
 @pytest.mark.slow  # by default test_docs.py trains train_kuhn.py and the README's run with a preset of debate

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from legos_train import TrainConfig, train
+from legos_train import TrainConfig, Trainer, TrainingError, train
 from legos_train.disk import MetricsFile, checkpoint
-from legos_train.errors import Stopped
+from legos_train.errors import GenerationError, Stopped
 from legos_train.model import mlx_backend
 from legos_train.rollout import Rollouts
 from legos_train.run import steps, stopping
@@ -91,3 +91,32 @@ def test_a_run_that_was_interrupted_in_an_update_goes_on_as_if_it_had_not_been(
     rows = [MetricsFile.read(tmp_path / name / "metrics.jsonl") for name in ("a", "b")]
     for one, other in zip(*rows, strict=True):
         assert one["advantage_abs_mean"] == pytest.approx(other["advantage_abs_mean"], abs=1e-6), one["step"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (RuntimeError("an env's own"), 2),
+        (GenerationError("the generating process has ended"), 2),
+        (TrainingError("not finite"), None),  # what was learned may be the cause
+    ],
+)
+def test_what_ends_a_run_from_outside_costs_no_step(
+    error: Exception, kept: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, play = tmp_path / "run", Trainer.play
+
+    def break_down(self: Trainer, step: int) -> Any:
+        if step == 3:
+            raise error
+        return play(self, step)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Trainer, "play", break_down)
+        with pytest.raises(type(error), match=str(error)):
+            train(small(run, steps=4), quiet=True)
+    there = [folder.name for folder in (run / "checkpoints").glob("*")]
+    assert there == ([] if kept is None else [f"step_{kept}"])
+    if kept:
+        train(small(run, steps=4), quiet=True, resume=True)
+        assert [row.get("resumed_from") for row in MetricsFile.read(run / "metrics.jsonl")] == [None, None, 2, None]

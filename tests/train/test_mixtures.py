@@ -65,7 +65,7 @@ def test_the_best_player_is_said_with_its_share_and_can_be_read_everywhere(env_i
     best = [one for one in said if one.reply == one.best]
     weight = sum(one.share for one in best) / sum(one.share for one in said)
     assert share - 0.04 < weight < share + 0.1  # a weak player also finds it now and then
-    assert len(best) / len(said) == pytest.approx(mixtures.READ_SHARE, abs=0.04)
+    assert mixtures.READ_SHARE - 0.04 < len(best) / len(said) < mixtures.READ_SHARE + 0.1  # likewise
     assert all(one.best is not None for one in said)
 
 
