@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from legos_train.evaluation.outcomes import OUTCOMES, in_words
+from legos_train.evaluation.summary import seated
 
 SHOWN_REGRETS = 3
 SAMPLES, MOST_SENTENCES = 2, 6
@@ -18,6 +19,7 @@ SURE = 6
 def row_text(row: Mapping[str, Any], exact: bool = True) -> Iterator[str]:
     """The lines of a pairing. `exact`: also the policy's exact numbers that hold for all opponents."""
     who = row["policy"] if row["alone"] else f"{row['policy']} against {row['opponent']}"
+    who += f" with {seated(row['seated'])}" if row.get("seated") else ""
     yield f"{row['env']}: {who}, {count(row['games'], 'game')}" + (
         f" ({row['failed']} could not be played)" if row["failed"] else ""
     )

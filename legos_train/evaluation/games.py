@@ -14,6 +14,7 @@ from typing import Any
 
 from legos_envs.records import Episode, Trajectory, jsonable
 from legos_train.evaluation.outcomes import TIE, outcome_of
+from legos_train.players import actors
 
 Record = dict[str, Any]
 """A finished game as JSON values, see `record`."""
@@ -54,6 +55,11 @@ class Pairing:
         object.__setattr__(self, "title", self.title or self.env)
         facts = [self.env, self.policy, self.opponent, self.sides, self.args, self.fixed, self.identity]
         object.__setattr__(self, "key", key_of(facts))
+
+    @property
+    def seated(self) -> dict[str, str]:
+        """The players of `fixed` that the user named."""
+        return {seat: player for seat, player in self.fixed.items() if seat != actors.UNTRAINED}
 
     def outcomes(self, episode: Episode, agents: Sequence[str] | None = None) -> dict[str, str]:
         """How an episode ended for agents, by default for all seats: against the others, or each by itself."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,7 @@ def row(
         "args": dict(pairing.args),
         "policy": pairing.policy,
         "opponent": pairing.opponent,
+        "seated": pairing.seated,
         "alone": len(pairing.sides) == 1,
         "competitive": pairing.competitive and len(pairing.sides) > 1,
         "zero_sum": zero_sum,
@@ -97,6 +98,11 @@ def row(
     return result
 
 
+def seated(policies: Mapping[str, str]) -> str:
+    """Who has the seats of `--seat`, in words."""
+    return ", ".join(f"{seat}={policy}" for seat, policy in policies.items())
+
+
 def comparisons(rows: Sequence[tuple[Pairing, Sequence[Record]]], seed: int, samples: int) -> list[Row]:
     """The difference of every two policies that met the same opponent in the same env, seed by seed.
 
@@ -121,7 +127,7 @@ def comparisons(rows: Sequence[tuple[Pairing, Sequence[Record]]], seed: int, sam
             results.append(
                 {
                     "env": one.title,
-                    "opponent": "nobody" if alone else one.opponent,
+                    "opponent": (seated(one.seated) or "nobody") if alone else one.opponent,
                     "first": one.policy,
                     "second": other.policy,
                     "seeds": len(both),

@@ -139,3 +139,14 @@ def test_a_seat_that_is_given_away_is_played_by_its_policy(
     assert found["value"]["player_0"] == pytest.approx(value_against(kuhn.game, first, second, 0))
     given = numbers("-m", "random", "--seat", "player_1=tiny")
     assert given["nash_conv"] != pytest.approx(numbers("-m", "random")["nash_conv"]) and 0 < given["illegal"] < 1
+
+
+def test_who_has_a_seat_that_was_given_away_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["eval", "KuhnPoker-v0", "-n", "2", "-m", "random", "-m", "scripted:first", "--seat", "player_1=optimal"]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "KuhnPoker-v0: random with player_1=optimal, 2 games" in said and "against nobody" not in said
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["results"][0]["seated"] == {"player_1": "optimal"}
+    assert found["comparisons"][0]["opponent"] == "player_1=optimal"

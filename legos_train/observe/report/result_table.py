@@ -51,7 +51,8 @@ def print_table(result: Result, progress: Mode = "auto") -> None:
     ]
     run = shlex.quote(str(place))
     missing = [f"not finished ({result.stopped}); report so far: legos report {run}"]
-    for text in (result.verdict, *(done if finished else missing), f"episodes: legos view {run}"):
+    seen = [f"episodes: legos view {run}"] if (place / "rollouts.jsonl").exists() else []
+    for text in (result.verdict, *(done if finished else missing), *seen):
         print(text, file=people, flush=True)
 
 
