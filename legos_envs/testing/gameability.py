@@ -42,10 +42,12 @@ def attack(env: str | Callable[..., AECEnv], *, episodes: int = 40, **kwargs: An
         episodes: number of episodes for each of them.
         **kwargs: constructor arguments of the env. If given, only the rows of the page with exactly these are attacked.
 
-    If the page states no floor, all trainable roles are attacked, and nothing is compared.
+    If the page states no floor, or the env is in a wrapper, all trainable roles are attacked, and nothing is compared.
     """
     episodes = arguments.whole("episodes", episodes, 1)
-    claims = [claim for claim in pages.page(env).claims if claim.floors] if isinstance(env, str) else []
+    claims = []
+    if isinstance(env, str) and (made := registry.make(env, **kwargs)) is made.unwrapped:  # a wrapper has no page
+        claims = [claim for claim in pages.page(env).claims if claim.floors]
     if kwargs:
         claims = [claim for claim in claims if claim.arguments == kwargs]
     name = env if isinstance(env, str) else getattr(env, "__name__", repr(env))

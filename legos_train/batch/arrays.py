@@ -173,12 +173,12 @@ class Batch:
             yield self.select(keep), np.flatnonzero(keep)
 
     def minibatches(self, count: int, seed: int) -> Iterator[Batch]:
-        """`count` batches of whole turns drawn at random without replacement, each with its own totals.
+        """`count` batches of whole turns drawn at random without replacement, for several optimiser steps on one batch.
 
-        With many distinct rows, rows are drawn, so that shared prefixes are computed once per epoch.
-
-        For several optimiser steps on one batch. Returns fewer if there are fewer turns than `count`. Forced tokens
-        that were left out are distributed over minibatches in proportion to the others.
+        Each has an equal share of the totals, whatever it holds, so that the mean of their losses is the loss of the
+        batch: with totals of its own a minibatch of few or light turns would give these more weight. With many distinct
+        rows, rows are drawn, so that shared prefixes are computed once per epoch. Returns fewer if there are fewer
+        turns than `count`.
         """
         if count < 1:
             raise ValueError(f"count must be at least 1, got {count!r}")
@@ -186,9 +186,6 @@ class Batch:
         if count == 1 or len(turns) < 2:
             yield self
             return
-        c = self.counters
-        per_token = c.action_tokens / max(c.action_tokens - c.forced_tokens, 1)
-        per_turn = c.turns / max(c.turns - c.forced_turns, 1)
         rng = np.random.default_rng(seed)
         if self.distinct_rows >= ROWS_APART * count:
             share = np.empty(self.distinct_rows, dtype=np.int64)
@@ -199,13 +196,10 @@ class Batch:
         else:
             parts = np.array_split(rng.permutation(turns), min(count, len(turns)))
         for part in parts:
-            chosen = self.select(np.isin(self.sequence, part))
-            weights = chosen.weight.astype(np.float64)
-            of_turns = weights[np.unique(chosen.sequence, return_index=True)[1]]
             yield replace(
-                chosen,
-                total_tokens=float(weights.sum()) * per_token,
-                total_sequences=float(of_turns.sum()) * per_turn,
+                self.select(np.isin(self.sequence, part)),
+                total_tokens=self.total_tokens / len(parts),
+                total_sequences=self.total_sequences / len(parts),
             )
 
 

@@ -32,6 +32,8 @@ def run(_: Parser, options: argparse.Namespace) -> int:
     env: Any = legos_envs.make(options.env, **parse_assignments(options.arg, "--arg"))
     bare = env.unwrapped
     text = pages.page(options.env).text or inspect.getdoc(type(bare)) or ""
+    if env is not bare:
+        text = f"In {type(env).__name__}, which may change rewards and players. The env inside:\n\n{text}"
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.markdown import Markdown

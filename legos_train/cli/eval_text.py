@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from legos_train.evaluation.outcomes import OUTCOMES, in_words
-from legos_train.evaluation.summary import seated
+from legos_train.evaluation.outcomes import OUTCOMES, in_words, seated
 
 SHOWN_REGRETS = 3
 SAMPLES, MOST_SENTENCES = 2, 6

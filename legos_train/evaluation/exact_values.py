@@ -265,7 +265,7 @@ class ExactResults:
 
         Args:
             pairing: a policy and its opponent.
-            env: env of the pairing, unwrapped.
+            env: env of the pairing. One in a wrapper, which may change rewards or players, has no exact numbers.
         """
         if not solvable(env):
             return {}

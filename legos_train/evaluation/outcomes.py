@@ -8,6 +8,7 @@ from typing import Any
 from pettingzoo import AECEnv
 
 from legos_envs.records import Episode
+from legos_envs.wrappers import RubricReward
 
 OUTCOMES = ("win", "draw", "loss", "invalid", "opponent_invalid", "truncated", "unscored")
 TIE = 1e-9
@@ -54,11 +55,21 @@ def in_words(outcome: str, rivals: bool) -> str | None:
     return outcome if rivals else {"win": "success", "draw": None, "loss": None}.get(outcome, outcome)
 
 
+def seated(policies: Mapping[str, str]) -> str:
+    """Who has the seats of `--seat`, in words."""
+    return ", ".join(f"{seat}={policy}" for seat, policy in policies.items())
+
+
 def competitive(env: AECEnv) -> bool:
     """Whether the returns of an env's seats can be compared: one's gain is another's loss. Otherwise seats have returns
     on different scales (a coder by calls, a tester by faults found), and each succeeds or fails by itself. An env that
-    does not declare the sum of its rewards counts as a competition.
+    does not declare the sum of its rewards counts as a competition, one with other rewards than its own does not.
     """
+    layer: Any = env
+    while layer is not env.unwrapped:
+        if isinstance(layer, RubricReward):
+            return False
+        layer = layer.env
     return bool(getattr(env.unwrapped, "zero_sum", True))
 
 

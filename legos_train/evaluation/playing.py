@@ -139,7 +139,7 @@ class Stage:
         """The cost of each move in solved games: the viewer leads from a lost game to its worst move."""
         key = (pairing.env, repr(sorted(pairing.args.items())))
         if key not in self._truths:
-            env: Any = legos_envs.make(pairing.env, **pairing.args).unwrapped
+            env: Any = legos_envs.make(pairing.env, **pairing.args)
             self._truths[key] = None
             if solvable(env):
                 from legos_train.observe.viewer import exact_values

@@ -168,7 +168,7 @@ class Session:
             for pairing, result in zip([pairing for pairing, _ in schedule], rows):
                 result["advice"] += self.remarks(pairing)
                 if exact:
-                    result.update(numbers.of(pairing, self.env(pairing.title).unwrapped))
+                    result.update(numbers.of(pairing, self.env(pairing.title)))
                     result["advice"] += numbers.remarks(pairing)
             compared = comparisons(played, self.options.seed, self.samples)
             results = {"results": rows, "comparisons": compared, "setting": self.facts()}
@@ -219,7 +219,7 @@ class Session:
                         options.seed,
                         samples=self.samples,
                         failed=[failures[game.key] for game in games if game.key in failures],
-                        zero_sum=bool(getattr(self.env(pairing.title).unwrapped, "zero_sum", False)),
+                        zero_sum=bool(getattr(self.env(pairing.title), "zero_sum", False)),
                     )
                     for (pairing, records), (_, games) in zip(played, schedule)
                 ]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from legos_train.evaluation.games import Pairing, Record
 from legos_train.evaluation.intervals import advice, bootstrap_interval, mean_and_pass
-from legos_train.evaluation.outcomes import OUTCOMES
+from legos_train.evaluation.outcomes import OUTCOMES, seated
 
 Row = dict[str, Any]
 MANY_SHORT = 0.02
@@ -96,11 +96,6 @@ def row(
         if not even and np.ptp(shares) == 0 and (note := advice(shares, (0, 0), per_seed, "the accuracy")):
             result["advice"].append(note)
     return result
-
-
-def seated(policies: Mapping[str, str]) -> str:
-    """Who has the seats of `--seat`, in words."""
-    return ", ".join(f"{seat}={policy}" for seat, policy in policies.items())
 
 
 def comparisons(rows: Sequence[tuple[Pairing, Sequence[Record]]], seed: int, samples: int) -> list[Row]:

@@ -24,6 +24,11 @@ VANISHED = 1e-6
 """A gradient norm below which weights may legitimately not change: the policy has become deterministic."""
 
 
+OF_TOTALS = ("loss", "kl", "entropy", "entropy_bonus", "illegal_mass")
+"""Numbers of a pass that are divided by the totals of its minibatch, which are equal shares of the batch's: their plain
+mean is that of the batch. All others are means over the tokens that the minibatch has."""
+
+
 class Learner:
     """Optimiser steps on a backend.
 
@@ -184,6 +189,7 @@ def _pooled(passes: list[tuple[int, dict[str, Any]]], first: int) -> dict[str, A
     """
     counted = [(tokens, seen) for tokens, seen in passes if seen["finite"]] or passes[:1]
     out = combined([seen for _, seen in counted], [tokens for tokens, _ in counted])
+    out |= {name: float(np.mean([seen[name] for _, seen in counted])) for name in OF_TOTALS if name in out}
     epoch = combined([seen for _, seen in passes[:first]], [tokens for tokens, _ in passes[:first]])
     for source, name in ((passes[0][1] if passes else {}, "mismatch"), (epoch, "staleness")):
         out = {key: value for key, value in out.items() if not key.startswith(name)}

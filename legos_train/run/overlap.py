@@ -125,11 +125,16 @@ class ProcessGenerator:
         )
         envs = {entry.label: {"id": entry.id, "args": entry.args} for entry in config.envs}
         plain = config.model_copy(update={"run_dir": None}).plain()
-        self._send({"config": plain, "envs": envs, "folder": str(self._folder)})
         self._ready = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        if not self._ready.wait(START_SECONDS) or self._process.poll() is not None:
+        try:
+            self._send({"config": plain, "envs": envs, "folder": str(self._folder)})
+            ready = self._ready.wait(START_SECONDS)
+        except BaseException:
+            self.close()
+            raise
+        if not ready or self._process.poll() is not None:
             code = self._process.poll()
             self.close()
             why = f"did not start within {START_SECONDS:.0f} s" if code is None else f"ended at its start ({code})"

@@ -13,6 +13,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,7 +25,7 @@ from legos_train.config import from_dict
 from legos_train.rollout import Job, LocalGenerator, env_maker, serving_jobs
 
 
-def build(start: dict[str, Any]) -> LocalGenerator:
+def build(start: Mapping[str, Any]) -> LocalGenerator:
     """Builds the generator from the first line: the run's config and its envs by label."""
     config = from_dict(start["config"], "the trainer's config")
     engine = Engine.load(config.model, dequantize=config.dequantize, max_rows=config.max_rows)
@@ -66,7 +68,19 @@ def main() -> int:
         signal.signal(number, signal.SIG_IGN)
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    start = json.loads(sys.stdin.readline())
+    start = json.loads(sys.stdin.readline() or "null")
+    if start is None:  # the trainer ended at once
+        return 0
+    try:
+        with suppress(BrokenPipeError):  # it has ended meanwhile
+            serve(start, out)
+    finally:
+        shutil.rmtree(start["folder"], ignore_errors=True)  # the trainer may have been killed
+    return 0
+
+
+def serve(start: Mapping[str, Any], out: TextIO) -> None:
+    """Plays what stdin asks for until it ends."""
     generator = build(start)
 
     def send(played: serving_jobs.BatchResult) -> None:
@@ -86,8 +100,6 @@ def main() -> int:
         serving_jobs.serve_jobs(generator, inbox, send, time.perf_counter)
     finally:
         generator.close()
-        shutil.rmtree(start["folder"], ignore_errors=True)  # the trainer may have been killed
-    return 0
 
 
 if __name__ == "__main__":

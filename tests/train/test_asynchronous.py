@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ from legos_envs import Decision
 from legos_envs.records import Episode, Trajectory, Turn, episode_from_json, episode_to_json
 from legos_train import Actor, Arena, ConfigError, EpisodeRequest, Trainer, TrainingError
 from legos_train.batch import pack
+from legos_train.errors import Stopped
 from legos_train.run import build, overlap
 from legos_train.run.alarm_actions import respond
 from legos_train.run.monitor import Alarm
@@ -185,6 +189,27 @@ def test_an_error_of_the_generating_side_ends_the_run() -> None:
     arena.add_actor(Actor("player_1", model=broken))
     with pytest.raises(RuntimeError, match="the judge has gone"):
         run(Trainer(build(small(steps=2, batch_size=4, asynchronous={"enabled": True}), arena)))
+
+
+def test_a_stop_while_the_worker_starts_leaves_neither_it_nor_its_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun: list[Any] = []
+
+    def stop(self: overlap.ProcessGenerator, data: object) -> None:
+        begun.extend((self._process, *tmp_path.glob("legos-weights-*")))
+        raise Stopped(signal.SIGINT)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(overlap.ProcessGenerator, "_send", stop)
+    trainer = Trainer(build(small(batch_size=4, asynchronous={"enabled": True, "backend": "process"})))
+    try:
+        with pytest.raises(Stopped):
+            make_batch_generator(trainer.parts)
+    finally:
+        trainer.parts.close()
+    process, folder = begun
+    assert process.poll() is not None and not folder.exists()
 
 
 def test_what_cannot_be_sent_to_a_process_is_said() -> None:

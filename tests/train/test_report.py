@@ -16,9 +16,9 @@ from legos_train.cli.main import main
 from legos_train.config import to_toml
 from legos_train.errors import RunError
 from legos_train.observe.eval_numbers import metric_name
+from legos_train.observe.labels import labels_of
 from legos_train.observe.report import compare, print_table, report_again, write_comparison
 from legos_train.observe.report.changed_settings import changed, differing, flat
-from legos_train.observe.report.compare import labels_of
 from legos_train.observe.report.lost_games import games_html, sample_games, shared_lines
 from tests.train.helpers import small
 

@@ -302,6 +302,11 @@ def test_two_runs_are_compared(watched: Watched, lines: list[dict[str, Any]], tm
     assert page.evaluate("location.hash").startswith("#e=1.") and page.inner_text(".head").endswith("· b")
 
 
+def test_runs_of_one_name_are_told_apart(watched: Watched, lines: list[dict[str, Any]], tmp_path: Path) -> None:
+    page = watched.open(write_page([write_log(tmp_path / name / "run", lines[:2]) for name in "xy"])[0].as_uri())
+    assert page.inner_text("#summary") == "x/run and y/run · 4 episodes"
+
+
 def test_new_games_appear_in_the_open_page(watched: Watched, tmp_path: Path, lines: list[dict[str, Any]]) -> None:
     folder = write_log(tmp_path / "run", lines[:2])
     with serving(folder) as port:

@@ -120,6 +120,8 @@ def test_a_run_that_goes_on_is_read_on(several: Path) -> None:
     assert (line["numbers"]["steps"], line["numbers"]["nash_conv"], line["numbers"]["episodes"]) == (4, 0.05, 32)
     metrics.write_text('{"step": 1, "episodes": 8}\n')  # a resume cuts it back
     assert lines_of(catalog.read())["deep/b"]["numbers"] == {"steps": 1, "episodes": 8}
+    metrics.write_text("".join(f'{{"step": {k}, "episodes": 10, "seconds": 2}}\n' for k in range(1, 9)))
+    assert lines_of(catalog.read())["deep/b"]["numbers"] == {"steps": 8, "episodes": 80, "seconds": 16}, "and went on"
     (several / "a/result.json").write_text("{")
     assert "result.json" in lines_of(catalog.read())["a"]["note"]
 

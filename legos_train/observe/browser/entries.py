@@ -18,6 +18,9 @@ POINTS = 64
 SHARES = ("win", "draw", "loss", "invalid", "opponent_invalid", "truncated", "unscored")
 
 
+LAST = 64  # bytes before the place where reading goes on that must be unchanged
+
+
 class RunEntry:
     """A run directory; its metrics are read incrementally, so that refreshing a long run is cheap."""
 
@@ -26,7 +29,7 @@ class RunEntry:
         self._restart()
 
     def _restart(self) -> None:
-        self._offset = 0
+        self._offset, self._last = 0, b""
         self._totals = {"steps": 0, "episodes": 0, "tokens": 0, "seconds": 0.0}
         self._evaluation: dict[str, float] = {}
         self._curves: dict[str, list[float]] = {}
@@ -66,14 +69,16 @@ class RunEntry:
         file = self.path / "metrics.jsonl"
         if not file.is_file():
             return self._restart()
-        if file.stat().st_size < self._offset:  # truncated by a resume
-            self._restart()
         with file.open("rb") as rows:
-            rows.seek(self._offset)
+            rows.seek(max(0, self._offset - len(self._last)))
+            if rows.read(len(self._last)) != self._last:  # cut by a resume, and perhaps longer again
+                self._restart()
+                rows.seek(0)
             for raw in rows:
                 if not raw.endswith(b"\n"):
                     break
                 self._offset += len(raw)
+                self._last = raw[-LAST:]
                 try:
                     row = json.loads(raw)
                 except ValueError:

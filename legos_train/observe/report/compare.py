@@ -9,6 +9,7 @@ from pathlib import Path
 from legos_train.config import read_toml
 from legos_train.disk import fsops
 from legos_train.observe.eval_numbers import formatted, metric_name, results
+from legos_train.observe.labels import labels_of
 from legos_train.observe.report.changed_settings import differing, flat
 from legos_train.observe.report.figures import figures
 from legos_train.observe.report.report_page import SECTIONS, grid, page, table
@@ -62,16 +63,6 @@ def overlay(runs: Sequence[tuple[str, Sequence[Figure]]]) -> list[Figure]:
         stem, unit = f"{name}-{line_name}", first.unit
         out.append(Figure(stem, title, unit, lines, first.section, bounds=first.bounds, levels=levels))
     return out
-
-
-def labels_of(dirs: Sequence[Path]) -> list[str]:
-    """The shortest distinct names of directories."""
-    parts = [Path(path).resolve().parts for path in dirs]
-    for depth in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(part[-depth:]) for part in parts]
-        if len(set(names)) == len(names):
-            return names
-    return [f"{'/'.join(part[-1:])} ({k})" for k, part in enumerate(parts, 1)]
 
 
 def _numbers(runs: Sequence[RunFiles]) -> list[list[str]]:

@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from legos_train.disk import fsops
+from legos_train.observe.labels import labels_of
 from legos_train.observe.self_contained import BASE_SCRIPT, BASE_STYLE, as_json, self_contained
 from legos_train.observe.viewer.compact import Json, compact
 from legos_train.observe.viewer.log import LogLine, LogReader, read_extras, read_log
@@ -52,6 +53,7 @@ def gather(folders: Sequence[Path], newest: int | None = None) -> tuple[Json, li
     header: Json = {"runs": [], "rows": [], "live": None}
     bodies: list[str] = []
     readers = []
+    labels = labels_of(folders)
     for number, folder in enumerate(map(Path, folders)):
         lines, reader = read_log(folder, newest)
         shown = add_lines(lines, number, reader, header["rows"], bodies)
@@ -59,7 +61,7 @@ def gather(folders: Sequence[Path], newest: int | None = None) -> tuple[Json, li
         older = reader.count - len(reader.bad) - shown if newest is not None and shown >= newest else 0
         header["runs"].append(
             {
-                "label": _label(folder),
+                "label": labels[number] or str(folder),
                 "path": str(folder),
                 "config": config,
                 "metrics": metrics,
@@ -105,7 +107,3 @@ def build(header: Json, bodies: Sequence[str]) -> str:
         data=[as_json(header), *bodies],
         live=header["live"] is not None,
     )
-
-
-def _label(folder: Path) -> str:
-    return folder.resolve().name or str(folder)
