@@ -86,7 +86,7 @@ def open_run(spec: str, scratch: Path) -> Source:
     valid = which in ("", "last", "average", "best") or is_checkpoint(which)
     if valid and (several := sorted(found.parent.name for found in adapter.glob(f"*/{peft.CONFIG}"))):
         raise ExportError(
-            f"{spec!r} has the adapters of several learners, {', '.join(several)}, and a card is for one; export each  "
+            f"{spec!r} has the adapters of several learners, {', '.join(several)}, and a card is for one; export each "
             f"with `legos export peft {adapter / several[0]} OUT --base-model ORGANISATION/NAME`"
         )
     if not valid or not (adapter / peft.CONFIG).is_file():

@@ -60,7 +60,7 @@ def _table(result: Result, best: str, people: TextIO) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{result.steps} steps in {result.seconds:.0f} s")
+    table = Table(title=f"{result.steps} step{'s' * (result.steps != 1)} in {result.seconds:.0f} s")
     for i, name in enumerate(("", "before", "last", "weight average", best)):
         table.add_column(name, justify="left" if i == 0 else "right")
     for row in summary_rows(result):
