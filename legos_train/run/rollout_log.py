@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,8 +70,11 @@ class RolloutLog:
         if episode.env_id not in self._truths:
             from legos_train.observe.viewer import exact_values
 
-            self._truths[episode.env_id] = exact_values(task.env)
-        return self._truths[episode.env_id](episode)
+            self._truths[episode.env_id] = None
+            with suppress(ValueError):  # a game without a known equilibrium, as of three players
+                self._truths[episode.env_id] = exact_values(task.env)
+        truth = self._truths[episode.env_id]
+        return None if truth is None else truth(episode)
 
     def sync(self) -> None:
         if self._file is not None:

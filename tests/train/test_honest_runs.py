@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+import legos_envs
 from legos_train import Result, train
 from legos_train.cli.main import main
 from legos_train.observe import progress_line
+from legos_train.observe.viewer import exact_values
 from legos_train.run import Trainer, build
 from legos_train.run import trainer as trainer_module
 from legos_train.run.loop import _rarely_measured
@@ -193,3 +195,19 @@ def test_a_run_that_never_has_anything_to_train_on_ends_early_with_3_and_says_wh
     assert main(["train", "--env", "Debate-v0", *flags, "--run-dir", str(tmp_path / "run")]) == 3
     said = capsys.readouterr().err
     assert "steps in a row had nothing to train on" in said and "--actor judge=MODEL" in said
+
+
+def test_a_game_without_a_known_equilibrium_is_logged_without_its_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One round of liar's dice with three players ended its run after the first step."""
+    three = legos_envs.make("LiarsDice-v0", num_players=3, one_round=True, dice=1, faces=2)
+
+    def unknown(env: object) -> object:
+        return exact_values(three)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("legos_train.observe.viewer.exact_values", unknown)
+    run = tmp_path / "run"
+    train(small(run, batch_size=4, logs={"rollouts": 2, "rollouts_every": 1}), quiet=True)
+    lines = [json.loads(line) for line in (run / "rollouts.jsonl").read_text().splitlines()]
+    assert len(lines) == 4 and not any(line.get("exact") for line in lines)
