@@ -104,8 +104,9 @@ class League:
             raise ValueError(f"there is a member called {name!r} already; members are {self.members}")
         evicted = []
         while len(self.pool) >= self.settings.pool:
-            shares = self.mixture() if self.settings.mode == "psro" else {}
-            evicted.append(min(self.pool, key=lambda member: shares.get(member, 0.0)))  # the first of equals
+            shares = [self.mixture(env=env) for env in self.standings] if self.settings.mode == "psro" else []
+            weight = {member: sum(share.get(member, 0.0) for share in shares) for member in self.pool}
+            evicted.append(min(self.pool, key=weight.__getitem__))  # the first of equals
             self._remove(evicted[-1])
         self.pool.append(name)
         self.weights[name] = weights

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -102,6 +103,19 @@ def test_snapshots_are_due() -> None:
     assert [step for step in range(20) if made.snapshot_due(step)] == [3, 8, 13, 18]
     assert not league("mirror", members=0).snapshot_due(0)
     assert not league("fixed", members=0, opponents=("random",)).snapshot_due(0)
+
+
+@pytest.mark.parametrize("envs", ["AB", "BA"])
+def test_psro_keeps_who_is_an_equilibrium_in_any_env(envs: str) -> None:
+    league = League(LeagueSettings(mode="psro", pool=3, payoff_games=2), 0, dict.fromkeys(envs, True))
+    for name in ("s1", "s2", "s3"):
+        league.add(name, name)
+    strength = {"A": {"s1": 2, "s2": 1, "s3": 0}, "B": {"s1": 0, "s2": 1, "s3": 2}}  # s1 is best in A, s3 in B
+    for env, one, other in itertools.product("AB", league.pool, league.pool):
+        if one != other:
+            lead = strength[env][one] - strength[env][other]
+            league.record_pair(one, other, [(lead, -lead)], env)
+    assert league.add("s4", "s4") == ["s2"]
 
 
 def test_the_oldest_leaves_first() -> None:
