@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +174,8 @@ def settings(options: argparse.Namespace, rest: Sequence[str] = ()) -> dict[str,
     if options.size and not options.preset:
         data = sizes.size(options.size).over({})
     flags = dict(_flags(rest))
-    if flags.get("--thinking", _thinking(options.config)) == "on" and "--sampling.max-tokens" not in flags:
+    own = "--sampling.max-tokens" in flags or _in_files(options.config, "sampling", "max_tokens") is not None
+    if flags.get("--thinking", _in_files(options.config, "thinking")) == "on" and not own:
         data = sizes.with_thoughts(data)
     for file in options.config:
         data = merged(data, read_toml(Path(file)))
@@ -211,10 +212,15 @@ def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield flag.replace("_", "-"), value if sign else following
 
 
-def _thinking(files: Sequence[str]) -> str | None:
-    """The thinking switch in the last settings file that has it."""
-    found = [read_toml(Path(file)).get("thinking") for file in files]
-    return next((word for word in reversed(found) if word is not None), None)
+def _in_files(files: Sequence[str], *keys: str) -> Any:
+    """A setting in the last of the files that has it."""
+    found = None
+    for file in files:
+        value: Any = read_toml(Path(file))
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        found = found if value is None else value
+    return found
 
 
 def _learner(word: str) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from legos_train.arena import Arena, EnvSlot
 from legos_train.config import TrainConfig
 from legos_train.errors import ConfigError
@@ -33,8 +35,7 @@ def check_roles(config: TrainConfig, arena: Arena) -> None:
         raise ConfigError(f"train_roles names {sorted(unknown)}; {config.title} has the roles {sorted(roles)}")
     known = roles | agents | {actors.ANYBODY}
     for name in [name for name in arena.actors if not held_out(name, config)]:
-        env, slash, role = name.rpartition("/")
-        if role not in known or (slash and env not in arena.envs and name not in agents):
+        if not _names_one(name, known, arena):
             raise ConfigError(f"actors names {name!r}; {config.title} has the roles {sorted(roles)}")
     live = []
     _check_learners(config, arena)
@@ -92,8 +93,7 @@ def _check_learners(config: TrainConfig, arena: Arena) -> None:
     held_out = {entry.label for entry in config.eval.env}
     for learner, roles in arena.learners.items():
         for role in roles:
-            env, _, name = role.rpartition("/")
-            if env not in held_out and (name not in names or (env and env not in arena.envs)):
+            if role.rpartition("/")[0] not in held_out and not _names_one(role, names, arena):
                 raise ConfigError(f"learner {learner!r} names {role!r}; {config.title} has the roles {sorted(names)}")
     if twice := [r for r in {r for own in arena.learners.values() for r in own} if _owners(arena, r) > 1]:
         raise ConfigError(f"two learners name {sorted(twice)[0]!r}: a seat can have only one learner")
@@ -105,6 +105,12 @@ def _check_learners(config: TrainConfig, arena: Arena) -> None:
     for learner in arena.learners:
         if all(arena.learner_of(slot, agent) != learner for slot, agent in live):
             raise ConfigError(f"learner {learner!r} has nothing to learn: none of its seats is trained by the policy")
+
+
+def _names_one(word: str, names: Collection[str], arena: Arena) -> bool:
+    """Whether a word is one of these roles or agents (`problem_0/solver_0` is one), alone or after `ENV/`."""
+    inside = (word.removeprefix(f"{env}/") for env in arena.envs if word.startswith(f"{env}/"))
+    return word in names or any(name in names for name in inside)
 
 
 def _owners(arena: Arena, role: str) -> int:

@@ -357,3 +357,19 @@ def test_what_an_alarm_does_is_done_to_all(kuhn: Trainer) -> None:
     respond(kuhn.parts, Alarm("kl", 1.0, 0.5, "raise_kl", "too far"))
     factor = kuhn.config.monitor.kl_factor
     assert [one.kl_factor for one in kuhn.learner.members.values()] == [factor, factor]  # type: ignore[union-attr]
+
+
+def test_a_learner_may_have_a_seat_inside_a_table() -> None:
+    learners = [
+        {"name": "asks", "roles": ["proposer"]},
+        {"name": "first", "roles": ["problem_0/solver_0", "ProposerSolver-v0/problem_0/solver_1"]},
+        {"name": "others", "roles": ["solver"]},
+    ]
+    parts = build(small(env="ProposerSolver-v0", model="small", batch_size=4, learner=learners))
+    try:
+        (slot,) = parts.arena.envs.values()
+        found = {agent: parts.arena.learner_of(slot, agent) for agent in slot.seats}
+        assert found["proposer_0"] == "asks" and found["problem_0/solver_0"] == "first"
+        assert found["problem_0/solver_1"] == "first" and found["problem_0/solver_2"] == "others"
+    finally:
+        parts.close()

@@ -177,6 +177,8 @@ def test_thoughts_get_room(tmp_path: Path) -> None:
     assert limits("--thinking", "on", "--sampling.max-tokens", "900") == (900, None, "on")
     assert limits("--thinking", "on", "--sampling.thinking-tokens", "99") == (4096, 99, "on")
     assert limits("--config", str(file), "--thinking", "off") == (512, None, "off")
+    file.write_text('thinking = "on"\n[sampling]\nmax_tokens = 1024\n')
+    assert limits("--config", str(file)) == (1024, None, "on")
     file.write_text('thinking = "on"\nsampling = { max_tokens = 1000, thinking_tokens = 700 }\n')
     assert limits("--config", str(file)) == (1000, 700, "on")
 
