@@ -189,6 +189,10 @@ class TrainConfig(Section):
                 f"sampling.thinking_tokens ({limit}) must be less than sampling.max_tokens ({self.action_tokens}), "
                 "which counts thought and action"
             )
+        if self.replay.reuse > 1 and not self.replay.max_staleness:
+            raise ValueError(
+                "replay.reuse has no effect with replay.max_staleness = 0: a batch used again is a step old"
+            )
         if self.batch_size % self.grouped:
             raise ValueError(f"batch_size ({self.batch_size}) must be a multiple of group_size ({self.grouped})")
         return self

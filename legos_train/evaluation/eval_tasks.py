@@ -151,6 +151,14 @@ def _held_out(entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -
         text = error.args[0] if isinstance(error, LookupError) and error.args else error
         raise ConfigError(f"eval.env {entry.label!r} cannot be created: {text}") from error
     _add_actors(own, entry, arena, config)
+    played_only = ("temperature", "max_tokens", "games", "samples", "seed")
+    plain = type(entry)(id=entry.id)
+    given = [name for name in played_only if getattr(entry, name) != getattr(plain, name)]
+    if info_sets is not None and given:
+        raise ConfigError(
+            f"eval.env {entry.label!r}: {', '.join(given)} have no effect, since its numbers are computed (at "
+            "temperature 1); leave them out, or give opponent to play games"
+        )
     cheap = settings.every if _cheap(info_sets) else 0
     task = EvalTask(
         slot,

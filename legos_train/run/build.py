@@ -159,6 +159,8 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
     arena = Arena() if arena is None else arena
     arena.seed, arena.model = config.seed, config.model
     arena.batch_size, arena.group_size = config.batch_size, config.grouped
+    if config.batch_size % config.grouped:  # by a method that the arena names for one of its envs
+        raise ConfigError(f"batch_size ({config.batch_size}) must be a multiple of group_size ({config.grouped})")
     arena.train_roles = config.train_roles
     arena.learners = {entry.name: entry.roles for entry in config.learner}
     s = config.sampling

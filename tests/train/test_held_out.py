@@ -76,6 +76,15 @@ def test_a_resumed_run_measures_what_the_uninterrupted_one_does(tmp_path: Path) 
         assert digest(whole / file) == digest(broken / file)
 
 
+@pytest.mark.parametrize("given", [{"temperature": 0.0}, {"max_tokens": 1}, {"games": 5}, {"samples": 3}, {"seed": 1}])
+def test_settings_of_games_where_none_are_played_are_refused(given: dict[str, Any]) -> None:
+    (name,) = given
+    held_out = {"id": "KuhnPoker-v0", "name": "kuhn", **given}
+    with pytest.raises(ConfigError, match=f"eval.env 'kuhn': {name} have no effect.*give opponent"):
+        build(small(env="Nim-v0", eval={"every": 0, "env": [held_out]}))
+    build(small(env="Nim-v0", eval={"every": 0, "env": [{**held_out, "opponent": "random"}]})).close()
+
+
 def test_all_ranks_choose_the_best_by_what_rank_0_measured() -> None:
     class Told:
         """Rank 1, to whom rank 0 tells that the weight average won all games."""

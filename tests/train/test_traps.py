@@ -61,6 +61,13 @@ def test_a_run_that_could_train_nothing_is_refused(settings: dict) -> None:
         Trainer(build(small(batch_size=4, **settings)))
 
 
+def test_a_method_that_the_arena_names_brings_its_group_size() -> None:
+    arena = Arena()
+    arena.add_env("nim", "Nim-v0", credit="grpo")
+    with pytest.raises(ConfigError, match=r"batch_size \(12\) must be a multiple of group_size \(8\)"):
+        train(arena, small(batch_size=12, env="KuhnPoker-v0"), quiet=True)
+
+
 def test_roles_of_an_env_are_checked() -> None:
     with pytest.raises(ConfigError, match=r"train_roles of Nim-v0 names \['plaayer'\]"):
         Trainer(build(small(batch_size=4, env=[{"id": "Nim-v0", "train_roles": ("plaayer",)}])))
