@@ -106,7 +106,7 @@ TASKS: dict[str, Task] = {
     "HeadToHead-v0": CONTEST,
     "KuhnPoker-v0": Task(("--preset", "kuhn"), exact="nash_conv"),
     "LeducPoker-v0": Task(("--preset", "leduc_expected", "--steps", "110"), exact="nash_conv"),
-    "LiarsDice-v0": Task(("--preset", "liarsdice_expected"), exact="nash_conv", args=ROUND),
+    "LiarsDice-v0": Task(("--preset", "liarsdice_expected", "--steps", "180"), exact="nash_conv", args=ROUND),
     "MatrixGame-v0": Task(("--preset", "biased_rps_expected"), exact="nash_conv"),
     "Negotiation-v0": Task((*_steps(24, 24), *RAE, *BASE, *FEW, *SLOW), "trader", "base", args=("rounds=2",)),
     "Nim-v0": Task(("--preset", "nim"), exact="optimal_move"),
@@ -120,7 +120,7 @@ TASKS: dict[str, Task] = {
     "RefineLoop-v0": Task((*_steps(60, 64), *GROUP), "good", "self", items=True),
     "SPICE-v0": Task((*_steps(50, 64), *RAE), "reader", "self", items=True, seat="challenger=scripted:cloze"),
     "SelfDistillation-v0": Task(
-        (*_steps(960, 64), *SAMPLES),
+        (*_steps(1300, 64), *SAMPLES),
         *("oracle", "self"),
         items=True,
         seat="verifier=scripted:oracle",
