@@ -126,7 +126,7 @@ class Trainer:
         config, parts, step = self.config, self.parts, self.learner.step + 1
         parts.arena.step = step
         if parts.league is not None:
-            parts.league.observe(episodes, [_opponents(episode) for episode in episodes])
+            parts.league.observe(episodes, [_opponents(parts.arena, episode) for episode in episodes])
         numbers = parts.arena.learn(episodes)
         kept = list(episodes)
         if config.filter.draws:
@@ -229,6 +229,10 @@ def _by_learner(batch: BatchByLearner, numbers: Mapping[str, Any]) -> dict[str |
     return {name: (part, each.get(name, {"updates": 0})) for name, part in batch.parts.items()}
 
 
-def _opponents(episode: Episode) -> dict[str, str]:
-    """The seats that league members played: agent -> member."""
-    return {a: t.info["member"] for a, t in episode.trajectories.items() if "member" in t.info}
+def _opponents(arena: Arena, episode: Episode) -> dict[str, str]:
+    """The seats that league members played: agent -> member. Those of actors are always theirs, by whatever name."""
+    found = {a: t.info["member"] for a, t in episode.trajectories.items() if "member" in t.info}
+    if not found or (slot := arena.envs.get(episode.env_id)) is None:
+        return found
+    seats = arena.live(slot, arena.trained_roles(slot))
+    return {agent: member for agent, member in found.items() if agent in seats}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import legos_envs
+from legos_envs.records import Episode
 from legos_envs.table import keyed_generator
 from legos_train import Arena, ArtifactStore, ConfigError, EpisodeRequest
 from legos_train.arena.curriculum import make_sampler
@@ -402,3 +403,15 @@ def test_a_run_comes_back_to_its_store(tmp_path):
         for trainer in (first, second):
             trainer.parts.arena.stores[STORE].close()
             trainer.parts.close()
+
+
+def test_a_store_has_room_for_every_item() -> None:
+    """A record that had to go made an item that the gate leaves out look like one that was never tried."""
+    arena = Arena()
+    arena.add_env("sums", "Dataset-v0", args={"size": 50})
+    sampler = make_sampler(CurriculumSettings(sampler="learnability", capacity=10), arena)
+    hopeless = [Episode("sums", 0, {}, {}, info={"index": i, "correct": False, "outcome": "wrong"}) for i in range(40)]
+    for step in range(1, 21):
+        sampler.learn(hopeless, step)
+    odds = sampler.odds("sums", 21)  # type: ignore[attr-defined]
+    assert not odds[:40].any() and odds[40:].all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,26 @@ def test_a_game_in_which_the_learner_s_seat_is_taken_back_tells_nothing_of_the_o
     assert met and not any(e.trajectories["coder_0"].trainable for e in met)
     assert trainer.parts.league is not None and not trainer.parts.league.standing("code").against.scores
     trainer.parts.close()
+
+
+def test_an_actor_of_the_name_of_a_member_is_no_member() -> None:
+    """All seats live beside a fixed random one: mirror play, of which the league's standings know nothing."""
+    trainer = Trainer(
+        build(
+            small(
+                env="LiarsDice-v0",
+                env_args={"num_players": 3, "dice": 1, "faces": 2},
+                model="small",
+                batch_size=6,
+                actors={"player_2": {"model": "random"}},
+                league={"mode": "pfsp", "opponents": ["random"], "latest": 1.0},
+            )
+        )
+    )
+    try:
+        league = trainer.parts.league
+        assert league is not None
+        before = json.dumps(league.state_dict())
+        assert trainer.step()["episodes"] == 6 and json.dumps(league.state_dict()) == before
+    finally:
+        trainer.parts.close()

@@ -40,6 +40,8 @@ class ItemSampler:
     def __init__(self, settings: sections.CurriculumSettings, store: ArtifactStore, items: Mapping[str, Sequence[str]]):
         self.settings, self.store = settings, store
         self.items = {name: list(keys) for name, keys in items.items()}
+        # A record that had to go would make an item that the gate leaves out look like one that was never tried.
+        store.capacity = max(store.capacity, sum(map(len, self.items.values())))
         self._index = {name: {key: i for i, key in enumerate(keys)} for name, keys in self.items.items()}
         self._odds: dict[str, tuple[Any, np.ndarray]] = {}
 
