@@ -13,7 +13,8 @@ that a resumed run repeats an uninterrupted one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -202,6 +203,24 @@ class Arena:
             out.append(Job(slot.name, seed, players, dict(request.kwargs), options, group, place, roles))
         return out
 
+    def of_code(self, configured: Collection[str] = (), *, sampled: bool = False) -> str:
+        """What a run takes from this arena and not from its config, in words; empty if there is nothing.
+
+        Args:
+            configured: the roles of actors that the config names.
+            sampled: whether it names a task sampler, too.
+        """
+        parts = [] if type(self) is Arena else [f"class {type(self).__qualname__}"]
+        for role, actor in sorted(self.actors.items()):
+            if role not in configured:
+                model = actor.model if isinstance(actor.model, str) else _name_of(actor.model)
+                prompt = f" prompt {zlib.crc32(actor.system_prompt.encode()):08x}" if actor.system_prompt else ""
+                parts.append(f"actor {role}={model}{'' if actor.trainable else ' (not trained)'}{prompt}")
+        if self.credit is not None:
+            parts.append(f"credit {type(self.credit).__qualname__}")
+        own = [] if sampled else self.samplers
+        return "; ".join([*parts, *(f"sampler {type(one).__qualname__}" for one in own)])
+
     def live(self, slot: EnvSlot, roles: tuple[str, ...] | None = None) -> list[str]:
         """The agents that the live policy plays and learns from; only those of `roles` if given."""
         players = self.players(slot)
@@ -321,3 +340,7 @@ class Arena:
         if self._alone is not None:
             self._alone.close()
             self._alone = None
+
+
+def _name_of(player: object) -> str:
+    return str(getattr(player, "__qualname__", type(player).__qualname__))

@@ -11,6 +11,7 @@ from typing import Any
 from inference import BUNDLED
 from legos_train.export.run_source import Source
 from legos_train.observe import eval_numbers
+from legos_train.players import actors
 
 PLAYED = ("vs_random", "wins_vs_base", "return", "accuracy")
 LOCAL = ("run_dir", "init_adapter", "server", "logs")
@@ -38,7 +39,7 @@ def card(source: Source, base: str | None, license: str | None) -> str:
         "| | |",
         "|---|---|",
         *(f"| game | `{name}` {_shown(args)}|" for name, args in envs),
-        f"| opponents in training | {_opponents(config.get('league', {}))} |",
+        f"| opponents in training | {_opponents(config)} |",
         f"| method | {credit} credit, {loss} loss, {amount} |",
         f"| trained on | `{trained_on(config.get('model', 'tiny'), base)}` |",
         f"| weights | {_weights(source)} |",
@@ -89,7 +90,7 @@ def _numbers(source: Source) -> list[str]:
     if any((ends := eval_numbers.interval(after, key)) and not eval_numbers.is_point(ends) for key in named):
         note += " In brackets: 95 % intervals over the seeds."
     if any(key.rpartition("/")[2].startswith("return") for key in after):
-        note += " Returns without an opponent are means over games in which it has all its seats."
+        note += " Returns without an opponent are means over games in which it has all the seats that it trained."
     return ["| | before | after |", "|---|---|---|", *rows, "", note]
 
 
@@ -111,17 +112,25 @@ def _use(source: Source, base: str | None) -> list[str]:
     return [*lines, "```"]
 
 
-def _opponents(league: Mapping[str, Any]) -> str:
+def _opponents(config: Mapping[str, Any]) -> str:
+    league = config.get("league", {})
     mode = league.get("mode", "mirror")
+    given = {role: str(actor.get("model", actors.POLICY)) for role, actor in config.get("actors", {}).items()}
+    others = {role: model for role, model in given.items() if model != actors.POLICY}
     text = {
-        "mirror": "itself in every seat",
+        "mirror": f"itself in every {'other ' if others else ''}seat",
         "fsp": "earlier versions of itself, all equally often",
         "pfsp": "earlier versions of itself, the harder the more often",
         "psro": "earlier versions of itself, by the meta-Nash of their payoffs",
         "fixed": "fixed opponents only",
     }.get(mode, mode)
-    names = [str(o) if "/" not in str(o) else "another model" for o in league.get("opponents", ())]
-    return text + (f"; {', '.join(names)}" if names else "")
+    names = [_named(str(opponent)) for opponent in league.get("opponents", ())]
+    seats = [f"`{role}` played by {_named(model)}" for role, model in sorted(others.items())]
+    return "; ".join([text, *([", ".join(names)] if names else []), *seats])
+
+
+def _named(model: str) -> str:
+    return "another model" if "/" in model else model
 
 
 def _weights(source: Source) -> str:

@@ -39,6 +39,9 @@ from legos_train.run.steps import OnStep, Steps
 from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import Trainer
 
+CODE = "arena"
+"""The key of `run.json` with what a run took from an arena made in Python."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
@@ -49,6 +52,8 @@ class RunOptions:
     on_step: OnStep | None = None
     watch: int | None = None
     world: World | None = None
+    code: str = ""
+    """What the arena adds to the config, see `Arena.of_code`."""
 
 
 def train(
@@ -92,7 +97,8 @@ def train(
             raise ConfigError("envs are given both in the arena and in the config; give them in only one")
         config = config.model_copy(update={"env": tuple(slot.entry() for slot in arena.envs.values())})
     with joined() as world:
-        options = RunOptions(resume, quiet, on_step, watch, world)
+        code = "" if arena is None else arena.of_code(config.actors, sampled=config.curriculum.sampler is not None)
+        options = RunOptions(resume, quiet, on_step, watch, world, code)
         return _begin(config, arena, options) if world is None or not world.rank else _follow(config, arena, options)
 
 
@@ -111,6 +117,7 @@ def _begin(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Res
                 "--run-dir, or put config.toml back and --resume"
             )
         if run.started:
+            _check_code(run, options.code)
             _check_same(config, TrainConfig.load(path / "config.toml"))
             words.bases.check_run(path, config.model)
         finished = _finished(run, config)
@@ -167,7 +174,8 @@ def _run(
     parts = trainer.parts
     try:
         # The directory counts as a run only from here on, so that a start with a wrong setting can be retried.
-        run.begin(to_toml(config.model_copy(update={"run_dir": None})), words.bases.identity(config.model))
+        facts = {**words.bases.identity(config.model), CODE: options.code}
+        run.begin(to_toml(config.model_copy(update={"run_dir": None})), facts)
         if run.finished:  # and more steps are asked for
             fsops.unlink(run.path / "result.json")
         stopping.check()
@@ -309,6 +317,17 @@ def _over_steps(config: TrainConfig) -> list[str]:
         of = f" of {learner}" if learner else ""
         found += [f"{name}{of}" for name, used in schedules.items() if used]
     return found
+
+
+def _check_code(run: RunDirectory, code: str) -> None:
+    """Checks that a resumed run has what its first start took from an arena, which its config does not tell."""
+    kept = run.read_json("run.json").get(CODE) if (run.path / "run.json").exists() else None
+    if kept is not None and kept != code:  # None: a run of an earlier version
+        before = f"an arena of its own ({kept})" if kept else "nothing but a config"
+        raise RunError(
+            f"{str(run.path)!r} was started with {before}, and is resumed with {code or 'nothing but a config'}: "
+            "call train(arena, config, resume=True) in Python with the same arena"
+        )
 
 
 def _check_same(new: TrainConfig, old: TrainConfig) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from legos_train import Result, train
+from legos_train import Actor, Arena, Result, train
 from legos_train.cli.main import main
 from legos_train.disk import MetricsFile, checkpoint
 from legos_train.errors import RunError
@@ -138,3 +138,26 @@ def test_small_files_that_are_no_such_files_are_named(one: Path) -> None:
     for name in ("start.json", "result.json"):
         (one / name).unlink(missing_ok=True)
     go_on(one)  # as the messages say
+
+
+def test_a_run_with_actors_made_in_python_is_resumed_with_them_only(tmp_path: Path) -> None:
+    """From the command line it went on with other opponents and other prompts, without a word."""
+
+    def arena(model: str = "random", prompt: str = "") -> Arena:
+        made = Arena()
+        made.add_env("KuhnPoker-v0")
+        made.add_actor(Actor("player_1", system_prompt=prompt, model=model))
+        return made
+
+    run = tmp_path / "run"
+    train(arena(), small(run, steps=1, **GAMES), quiet=True)
+    for other in (None, arena("optimal"), arena(prompt="Bluff.")):
+        with pytest.raises(RunError, match=r"an arena of its own \(actor player_1=random\).*with the same arena"):
+            train(other, small(run, steps=2, **GAMES), quiet=True, resume=True)
+    again = arena()
+    assert train(again, small(run, steps=2, **GAMES), quiet=True, resume=True).steps == 2
+    assert train(again, small(run, steps=3, **GAMES), quiet=True, resume=True).steps == 3
+    plain = tmp_path / "plain"
+    train(small(plain, steps=1, **GAMES), quiet=True)
+    with pytest.raises(RunError, match="started with nothing but a config, and is resumed with actor player_1=random"):
+        train(arena(), small(plain, steps=2, **GAMES), quiet=True, resume=True)
