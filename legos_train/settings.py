@@ -14,7 +14,9 @@ NULL = "null"
 class Section(BaseModel):
     """Base of all settings. TOML has no null: the text "none" stands for it if a setting may be None."""
 
-    model_config = ConfigDict(extra="forbid", validate_assignment=True, frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", validate_assignment=True, frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
 
     @model_validator(mode="before")
     @classmethod

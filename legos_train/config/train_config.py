@@ -88,7 +88,7 @@ class TrainConfig(Section):
     """Episodes per step."""
     group_size: int | None = Field(default=None, ge=1)
     """Episodes started from one seed, for group credit; by default 8 for group credit, else 1."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=1 << 63)
     """Seed of the whole run: initial weights, deals, sampling, opponents."""
     run_dir: Path | None = None
     """Where the run is stored; by default a new directory in `runs/`."""

@@ -107,7 +107,8 @@ def _use(source: Source, base: str | None) -> list[str]:
     options = "".join(f" --arg {shlex.quote(word)}" for word in words)
     lines = ["```text", f"legos eval {name}{options} -m {model}+FOLDER --opponent random"]
     if base:
-        lines += [f"mlx_lm.generate --model {model} --adapter-path FOLDER --prompt ..."]
+        if model not in BUNDLED:  # which mlx-lm does not know by name
+            lines += [f"mlx_lm.generate --model {model} --adapter-path FOLDER --prompt ..."]
         lines += [f'PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("{base}"), "FOLDER/peft")']
     return [*lines, "```"]
 

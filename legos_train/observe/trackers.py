@@ -73,25 +73,37 @@ def _wandb(config: TrainConfig, path: Path) -> Opened:
         import wandb
     except ImportError:
         raise RunError(f"logs.wandb needs the extra: {arguments.install('wandb')}") from None
-    session = wandb.init(
-        project=config.logs.wandb,
-        name=path.name,
-        id=RunDirectory(path).read_json("run.json")["id"],  # a resumed run goes on in its own
-        resume="allow",
-        dir=str(path),
-        config=config.plain(),
-        settings=wandb.Settings(save_code=False),
-    )
+    try:
+        session = wandb.init(
+            project=config.logs.wandb,
+            name=path.name,
+            id=RunDirectory(path).read_json("run.json")["id"],  # a resumed run goes on in its own
+            resume="allow",
+            dir=str(path),
+            config=config.plain(),
+            settings=wandb.Settings(save_code=False),
+        )
+    except wandb.errors.Error as error:
+        raise RunError(f"logs.wandb: {str(error).rstrip('. ')}; with WANDB_MODE=offline it writes files") from error
+    last = None
+
+    def log(numbers: dict[str, float], step: int) -> None:
+        nonlocal last
+        last = step
+        session.log(numbers, step=step)
 
     def close() -> None:
         try:
+            shown: dict[str, Any] = {
+                f"figures/{name}": wandb.Html(svg, inject=False) for name, svg in figure_files(path).items()
+            }
             if rows := episode_rows(path):
-                session.log({"sample_episodes": wandb.Table(columns=list(COLUMNS), data=rows)})
-            session.log({f"figures/{name}": wandb.Html(svg, inject=False) for name, svg in figure_files(path).items()})
+                shown["sample_episodes"] = wandb.Table(columns=list(COLUMNS), data=rows)
+            session.log(shown, step=last)  # with a step of its own, a resumed run would lose its first row
         finally:
             session.finish()
 
-    return lambda numbers, step: session.log(numbers, step=step), close
+    return log, close
 
 
 def _trackio(config: TrainConfig, path: Path) -> Opened:

@@ -217,7 +217,7 @@ def _run(
         except NothingToLearn as error:
             rows = MetricsFile.read(run.path / "metrics.jsonl")
             raise NothingToLearn(f"{error}. {Result.from_rows(run.path, rows, first, {}, 'last').verdict}") from error
-        except PolicyError:  # a player's name is wrong
+        except (PolicyError, RunError):  # a player's name is wrong, a tracker cannot start
             if not options.resume and not trainer.learner.step:
                 run.withdraw()
             raise

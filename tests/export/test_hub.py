@@ -224,3 +224,14 @@ def test_weights_that_are_not_finite_are_not_published(run_dir: Path, tmp_path: 
     file.write_bytes(file.read_bytes()[:-4] + b"\x00\x00\xc0\x7f")
     assert main(["export", "hub", str(path), str(tmp_path / "hub"), "--push", "me/kuhn"]) == 1
     assert not sent and not (tmp_path / "hub").exists()
+
+
+def test_the_card_names_who_played_the_other_seats(run_dir: Path, tmp_path: Path) -> None:
+    source = open_run(str(run_dir), tmp_path / "scratch")
+    source = replace(source, config={**source.config, "league": {}})
+    alone = hub.card(source, None, None)
+    actors = {"player_1": {"model": "random"}, "judge": {"model": "org/big"}, "player_0": {"system_prompt": "Bluff."}}
+    told = hub.card(replace(source, config={**source.config, "actors": actors}), None, None)
+    assert "| opponents in training | itself in every seat |" in alone
+    said = "itself in every other seat; `judge` played by another model; `player_1` played by random"
+    assert f"| opponents in training | {said} |" in told

@@ -61,10 +61,11 @@ def test_wandb_offline_keeps_the_run_on_this_machine(tmp_path: Path, monkeypatch
 def test_a_resumed_run_goes_on_in_its_wandb_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an id a second one began, and its first steps were there twice."""
     begun: list[dict[str, Any]] = []
-    session = SimpleNamespace(log=lambda *told, **more: None, finish=lambda: None)
+    logged: list[int | None] = []
+    session = SimpleNamespace(log=lambda told, step=None: logged.append(step), finish=lambda: None)
     fake = SimpleNamespace(
         init=lambda **given: begun.append(given) or session, Settings=dict, Table=lambda **given: None,
-        Html=lambda *given, **more: None,
+        Html=lambda *given, **more: None, errors=SimpleNamespace(Error=KeyError),
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "wandb", fake)
     for steps in (1, 2):
@@ -73,6 +74,23 @@ def test_a_resumed_run_goes_on_in_its_wandb_run(tmp_path: Path, monkeypatch: pyt
         )
     own = json.loads((tmp_path / "run/run.json").read_text())["id"]
     assert [(one["id"], one["resume"]) for one in begun] == [(own, "allow")] * 2
+    assert logged == [1, 1, 2, 2], "pictures under a step of their own would take that of the resumed run's first row"
+
+
+def test_a_tracker_that_cannot_start_leaves_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refused(Exception):
+        pass
+
+    def init(**given: Any) -> None:
+        raise Refused("No API key configured.")
+
+    fake = SimpleNamespace(init=init, Settings=dict, errors=SimpleNamespace(Error=Refused))
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    settings = small(tmp_path / "run", steps=1, batch_size=2, logs={"wandb": "p"})
+    with pytest.raises(RunError, match="No API key configured; with WANDB_MODE=offline"):
+        train(config=settings, quiet=True)
+    monkeypatch.undo()
+    assert train(config=small(tmp_path / "run", steps=1, batch_size=2), quiet=True).steps == 1
 
 
 def test_a_resumed_run_takes_back_the_curves_of_the_steps_that_it_repeats(

@@ -68,6 +68,21 @@ def test_a_method_that_the_arena_names_brings_its_group_size() -> None:
         train(arena, small(batch_size=12, env="KuhnPoker-v0"), quiet=True)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"optim": {"lr": math.inf}}, {"loss": {"kl": math.nan}}, {"monitor": {"kl": math.nan}}, {"seed": 1 << 64}]
+)
+def test_numbers_that_no_run_can_use_are_refused(wrong: dict[str, Any]) -> None:
+    """An infinite rate trained a step and broke off; an alarm at NaN was off without a word."""
+    with pytest.raises(ConfigError, match=r"must be a finite number|must be less than"):
+        small(**wrong)
+
+
+@pytest.mark.parametrize("name", ["tiny", "random"])
+def test_what_has_no_adapter_is_no_start(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"init_adapter '{name}' has no adapter; give a run"):
+        build(small(init_adapter=name))
+
+
 def test_roles_of_an_env_are_checked() -> None:
     with pytest.raises(ConfigError, match=r"train_roles of Nim-v0 names \['plaayer'\]"):
         Trainer(build(small(batch_size=4, env=[{"id": "Nim-v0", "train_roles": ("plaayer",)}])))
