@@ -48,7 +48,7 @@ MUTANTS = [
         ),
         (
             "league-sees-nothing",
-            "            parts.league.observe(episodes, [_opponents(episode) for episode in episodes])\n",
+            "            parts.league.observe(episodes, [_opponents(parts.arena, episode) for episode in episodes])\n",
             "            pass\n",
             "the league never learns who won",
             "tests/train/test_whole_state.py::test_a_run_with_everything_on_resumes_bit_for_bit",
