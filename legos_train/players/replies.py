@@ -44,7 +44,7 @@ def read_reply(word: str) -> ReplyTemplate:
         return REPLIES[word]
     if OBSERVATION not in word and not any(character.isspace() for character in word.strip()):
         near = difflib.get_close_matches(word, REPLIES, 1)
-        hint = f", did you mean {near[0]!r}?" if near else ""
+        hint = f", did you mean {near[0]!r}?" if near else "."
         raise ConfigError(
             f"unknown reply template {word!r}{hint} Available: {', '.join(REPLIES)}, or your own text with "
             f"{OBSERVATION} in it"
