@@ -214,12 +214,13 @@ class Arena:
         for role, actor in sorted(self.actors.items()):
             if role not in configured:
                 model = actor.model if isinstance(actor.model, str) else _name_of(actor.model)
-                prompt = f" prompt {zlib.crc32(actor.system_prompt.encode()):08x}" if actor.system_prompt else ""
-                parts.append(f"actor {role}={model}{'' if actor.trainable else ' (not trained)'}{prompt}")
+                plain = replace(actor, role="*", model=actors.POLICY, learner=None)
+                own = f" with settings {zlib.crc32(repr(plain).encode()):08x}" if plain != Actor("*") else ""
+                parts.append(f"actor {role}={model}{own}")
         if self.credit is not None:
             parts.append(f"credit {type(self.credit).__qualname__}")
-        own = [] if sampled else self.samplers
-        return "; ".join([*parts, *(f"sampler {type(one).__qualname__}" for one in own)])
+        samplers = [] if sampled else self.samplers
+        return "; ".join([*parts, *(f"sampler {type(one).__qualname__}" for one in samplers)])
 
     def live(self, slot: EnvSlot, roles: tuple[str, ...] | None = None) -> list[str]:
         """The agents that the live policy plays and learns from; only those of `roles` if given."""

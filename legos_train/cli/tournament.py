@@ -94,9 +94,6 @@ def lines(results: dict[str, Any]) -> Iterator[str]:
     yield from (f"note: {text}" for text in results["notes"])
     if "new_games" in results.get("leaderboard", {}):
         board = results["leaderboard"]
-        hint = (
-            ""
-            if board["new_games"] or not board["games"]
-            else " (the same policies on the same seeds: another --seed gives new games)"
-        )
+        old = board["games"] and not board["new_games"]
+        hint = " (the same policies on the same seeds: another --seed gives new games)" if old else ""
         yield f"{board['new_games']} of {board['games']} games are new on the leaderboard {board['file']}{hint}"

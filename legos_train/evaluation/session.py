@@ -119,7 +119,7 @@ class Session:
         trained = {name for a, info in infos.items() if info.get("trainable", True) for name in (a, info.get("role"))}
         judges = frozenset(self.fixed) - trained
         players = {policy, opponent, *(one for seat, one in fixed.items() if seat not in judges)}
-        if "human" in players and getattr(self.options, "json", False):
+        if "human" in {*players, *fixed.values()} and getattr(self.options, "json", False):
             raise SettingError("human is asked on standard output, where --json prints JSON only; see --out DIR")
         identity = {one: self.identity(one) for one in players}
         identity |= {f"judge {one}": self.identity(one, judge=True) for one in {fixed[seat] for seat in judges}}

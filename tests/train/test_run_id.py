@@ -143,15 +143,15 @@ def test_small_files_that_are_no_such_files_are_named(one: Path) -> None:
 def test_a_run_with_actors_made_in_python_is_resumed_with_them_only(tmp_path: Path) -> None:
     """From the command line it went on with other opponents and other prompts, without a word."""
 
-    def arena(model: str = "random", prompt: str = "") -> Arena:
+    def arena(model: str = "random", **settings: Any) -> Arena:
         made = Arena()
         made.add_env("KuhnPoker-v0")
-        made.add_actor(Actor("player_1", system_prompt=prompt, model=model))
+        made.add_actor(Actor("player_1", model=model, **settings))
         return made
 
     run = tmp_path / "run"
     train(arena(), small(run, steps=1, **GAMES), quiet=True)
-    for other in (None, arena("optimal"), arena(prompt="Bluff.")):
+    for other in (None, arena("optimal"), arena(system_prompt="Bluff."), arena(temperature=0.5)):
         with pytest.raises(RunError, match=r"an arena of its own \(actor player_1=random\).*with the same arena"):
             train(other, small(run, steps=2, **GAMES), quiet=True, resume=True)
     again = arena()

@@ -61,7 +61,7 @@ def gather(folders: Sequence[Path], newest: int | None = None) -> tuple[Json, li
         older = reader.count - len(reader.bad) - shown if newest is not None and shown >= newest else 0
         header["runs"].append(
             {
-                "label": labels[number] or str(folder),
+                "label": labels[number],
                 "path": str(folder),
                 "config": config,
                 "metrics": metrics,
