@@ -267,3 +267,26 @@ def test_other_prompts_of_roles_are_another_player(
         assert {*first["ratings"]} & {*told["ratings"]} == {"random"} and any("X." in name for name in told["ratings"])
         judge = ["Debate-v0", "-m", stub.spec, "-m", "random", "-n", "2", "--system", "judge=Be strict."]
         assert {*tournament(capsys, *judge)["ratings"]} == {*first["ratings"]}
+
+
+def test_judges_are_part_of_the_task_and_games_without_a_score_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    board = ["--leaderboard", str(tmp_path / "board")]
+    command = ["tournament", "Debate-v0", "-m", "random", "-m", "scripted:first", "-n", "4", *board]
+    assert main([*command, "--seat", "judge=tiny"]) == 0
+    said = capsys.readouterr().out
+    assert "note: 4 of 4 games of Debate-v0 had no score" in said and "another --seed" not in said
+    for judge in ("scripted:longer", "scripted:on_topic"):
+        assert main([*command, "--seat", f"judge={judge}"]) == 0
+        assert f"Debate-v0 (judge={judge})" in capsys.readouterr().out
+    assert main(["tournament", *board, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["envs"] == ["Debate-v0 (judge=scripted:longer)", "Debate-v0 (judge=scripted:on_topic)"]
+
+
+@pytest.mark.parametrize("seat", [["-m", "human"], ["-m", "random", "--seat", "judge=human"]])
+def test_a_person_is_not_asked_where_only_json_is_printed(seat: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "Debate-v0", *seat, "--opponent", "random", "-n", "1", "--json"]) == 1
+    told = capsys.readouterr()
+    assert not told.out and "--json prints JSON only" in told.err
