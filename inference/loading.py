@@ -143,8 +143,8 @@ def find_model(name_or_path: str | Path) -> Path:
         return path
     on_hub = _HUB_NAME.fullmatch(name)
     if path.exists() or on_hub is None or name.startswith("."):
-        what = "a directory without config.json" if path.is_dir() else "not there"
-        raise ModelNotFound(_no_such_model(name, f"{path} is {what}"))
+        why = "that directory has no config.json" if path.is_dir() else "no directory has that name"
+        raise ModelNotFound(_no_such_model(name, why))
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 

@@ -91,8 +91,16 @@ class Fleet:
             InferenceError: one of them does not answer or is not usable.
         """
 
+        async def attempt(endpoint: Endpoint, number: int) -> None:
+            try:
+                await endpoint.identify()
+            except ServerUnavailable as error:
+                if not number:
+                    logger.warning("waiting for up to %.0f s: %s", self.retry.budget, error)
+                raise
+
         async def begin(endpoint: Endpoint) -> None:
-            await self.retry.run(lambda number: endpoint.identify())
+            await self.retry.run(partial(attempt, endpoint))
             endpoint.usable = True
 
         await asyncio.gather(*(begin(endpoint) for endpoint in self.endpoints))

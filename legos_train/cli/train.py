@@ -79,7 +79,11 @@ def make_parser() -> Parser:
         help=f"the model, and batch, LoRA, learning rate and token limits that fit it: {', '.join(sizes.names())} "
         f"(default: {sizes.DEFAULT} in presets for real models)",
     )
-    p.repeated("--config", metavar="FILE.toml", help="settings from a file, on top of the preset")
+    p.repeated(
+        "--config",
+        metavar="FILE.toml",
+        help="settings from a file, on top of --preset, or of the defaults if there is none",
+    )
     p.value(
         "--generate",
         "--server",

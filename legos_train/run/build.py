@@ -10,7 +10,7 @@ from legos_train.arena import Arena, actor_of, make_sampler
 from legos_train.config import TrainConfig
 from legos_train.credit import CreditAssigner, PerEnv, PerLearner, PerRole
 from legos_train.disk import new_run_id
-from legos_train.errors import ConfigError
+from legos_train.errors import ConfigError, PolicyError
 from legos_train.evaluation import Measurer, eval_tasks_of, followed
 from legos_train.league import League, sides_of
 from legos_train.model import Learner, Learners, TrainerBackend, World
@@ -94,6 +94,7 @@ def build(
 
     measurer = Measurer(tasks, engine, renderer, config.context, best, tell)
     if arena.league is not None:
+        _check_opponents(arena.league, measurer)
         check_payoffs(measurer, arena.league)
     sync = WeightSync(learner, engine, generator(engine))
     arena.generator = sync.local
@@ -241,3 +242,13 @@ def make_league(config: TrainConfig, arena: Arena, backend: TrainerBackend, *, f
         for name, weights in backend.read_run(config.league.pool_from, config.league.pool).items():
             league.add(name, replace(weights, version=member_version(name)))
     return league
+
+
+def _check_opponents(league: League, measurer: Measurer) -> None:
+    """Makes the player of every name in `league.opponents` now, so that a wrong one does not wait until it is drawn."""
+    for word in league.settings.opponents:
+        for env in league.standings:
+            try:
+                measurer.opponent(measurer.tasks[env], word)
+            except PolicyError as error:
+                raise ConfigError(f"league.opponents: {error}") from None

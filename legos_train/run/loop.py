@@ -38,6 +38,7 @@ from legos_train.run.parts import Parts
 from legos_train.run.steps import OnStep, Steps
 from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import Trainer
+from legos_train.run.without_effect import without_effect
 
 CODE = "arena"
 """The key of `run.json` with what a run took from an arena made in Python."""
@@ -191,7 +192,8 @@ def _run(
                     said = f"{JUDGE} judges, since {config.model} cannot; to change it: --actor judge=MODEL"
                     progress.note(f"{', '.join(judged)}: {said}")
                 own_notes = () if parts.decisions is None else parts.decisions.notes
-                for said in (*parts.backend.notes, *own_notes, *_rising_kl(config), *_rarely_measured(parts)):
+                settings = (*without_effect(config), *_rising_kl(config), *_rarely_measured(parts))
+                for said in (*parts.backend.notes, *own_notes, *settings):
                     progress.note(said)
                 if options.resume and not start:
                     progress.note("no checkpoint to resume from: starting at step 0")
@@ -335,8 +337,16 @@ def _check_same(new: TrainConfig, old: TrainConfig) -> None:
     if new.steps < old.steps:
         raise RunError(f"a run of {old.steps} steps cannot be resumed as one of {new.steps}; --steps may only grow")
     display: Any = {"run_dir": True, "logs": {"progress"}, "steps": True}
-    a, b = new.model_dump(exclude=display), old.model_dump(exclude=display)
-    changed = [key for key in a if a[key] != b[key]]
+    changed = _changed(old.model_dump(exclude=display), new.model_dump(exclude=display))
     if changed:
-        listed = "; ".join(f"{key}: was {b[key]!r}, now {a[key]!r}" for key in changed)
+        listed = "; ".join(changed)
         raise RunError(f"cannot resume with other settings ({listed}); leave them out, or start a new --run-dir")
+
+
+def _changed(old: Any, new: Any, key: str = "") -> list[str]:
+    """Each setting in which two configs differ, down to the single value."""
+    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
+        return [each for name in old for each in _changed(old[name], new[name], f"{key}.{name}".lstrip("."))]
+    if isinstance(old, list | tuple) and isinstance(new, list | tuple) and len(old) == len(new):
+        return [each for at, pair in enumerate(zip(old, new)) for each in _changed(*pair, f"{key}[{at}]")]
+    return [] if old == new else [f"{key}: was {old!r}, now {new!r}"]

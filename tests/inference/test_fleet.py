@@ -97,6 +97,16 @@ def test_prompts_travel_together_and_come_back_in_their_places() -> None:
         using([server], work)
 
 
+def test_a_server_that_does_not_answer_yet_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    retry = Retry(attempts=1000, first=0.01, most=0.05, budget=0.2)
+    fleet = Fleet(["http://127.0.0.1:9"], lambda number, answer: None, retry=retry)
+    with pytest.raises(InferenceError, match="cannot be reached"):
+        asyncio.run(fleet.start())
+    assert [r.getMessage()[:62] for r in caplog.records if r.name == "inference.client.fleet"] == [
+        "waiting for up to 0 s: http://127.0.0.1:9 cannot be reached (C"
+    ]
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize(
     "fault",

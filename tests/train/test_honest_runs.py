@@ -73,7 +73,10 @@ def test_a_wrong_name_leaves_no_run(tmp_path: Path, wrong: list[str], capsys: py
     run = tmp_path / "run"
     league = ["--league.mode", "fixed"] if "--league.opponents" in wrong else []
     command = ["train", *FLAGS, "--steps", "1", "--run-dir", str(run), *league]
-    assert main([*command, *wrong]) == 1 and "no policy 'nosuch'" in capsys.readouterr().err
+    assert main([*command, *wrong]) == 1
+    said = capsys.readouterr()
+    assert "no policy 'nosuch'" in said.err and "before training" not in said.out, "before the first evaluation"
+    assert ("error: league.opponents: " in said.err) == bool(league)
     assert not run.exists()
     assert main([*command, wrong[0], wrong[1].replace("nosuch", "random")]) == 0
 

@@ -1,0 +1,93 @@
+"""Settings that differ from their defaults and do nothing beside the others: a run names them when it starts.
+
+They are no errors: a preset may bring them, and one may switch a part of a run off without clearing its settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from legos_train.config import TrainConfig
+from legos_train.settings import Section
+
+
+class Idle(NamedTuple):
+    """Settings of one section that do nothing, and the value of another one that is the reason."""
+
+    section: str
+    names: tuple[str, ...]
+    reason: str
+
+
+AVERAGES = {"decay": "ema", "start": "uniform", "degree": "polynomial"}
+"""The only kind of weight average that reads each option."""
+
+
+def without_effect(config: TrainConfig) -> list[str]:
+    """A sentence for each setting that was changed and has no effect."""
+    said: dict[str, None] = {}
+    for idle in _idle(config):
+        said |= dict.fromkeys(_changed(getattr(config, idle.section), idle))
+    for learner, own in config.learners.items():
+        said |= dict.fromkeys(
+            f"learner {learner}: {each}" for idle in _of_loss(own) for each in _changed(own.loss, idle)
+        )
+    return list(said)
+
+
+def _changed(section: Section, idle: Idle) -> Iterator[str]:
+    for name in idle.names:
+        value, field = getattr(section, name), type(section).model_fields[name]
+        if value != field.get_default(call_default_factory=True):
+            yield f"{idle.section}.{name} = {_shown(value)} has no effect: {idle.reason}"
+
+
+def _shown(value: Any) -> str:
+    return f"{str(value)!r}" if isinstance(value, str) or hasattr(value, "parts") else f"{value}"
+
+
+def _others(section: Section, *used: str) -> tuple[str, ...]:
+    return tuple(name for name in type(section).model_fields if name not in used)
+
+
+def _idle(config: TrainConfig) -> Iterator[Idle]:
+    if not config.asynchronous.enabled:
+        yield Idle("asynchronous", _others(config.asynchronous, "enabled"), "asynchronous.enabled is off")
+    if config.replay.reuse == 1:
+        yield Idle("replay", _others(config.replay, "reuse"), "replay.reuse is 1")
+    if not config.server.urls:
+        yield Idle("server", _others(config.server, "urls"), "server.urls is empty")
+    if config.monitor.action != "raise_kl":
+        yield Idle("monitor", ("kl_factor",), f"monitor.action is {config.monitor.action!r}")
+    kind = config.average.kind
+    yield Idle("average", tuple(name for name, of in AVERAGES.items() if of != kind), f"average.kind is {kind!r}")
+    yield from _of_league(config)
+    if not config.learner:
+        yield from _of_loss(config)
+
+
+def _of_league(config: TrainConfig) -> Iterator[Idle]:
+    mode, reason = config.league.mode, f"league.mode is {config.league.mode!r}"
+    if mode in ("mirror", "fixed"):
+        yield Idle("league", _others(config.league, "mode", "opponents", "pool_from"), reason)
+    else:
+        only = {"pfsp_power": "pfsp", "payoff_games": "psro"}
+        yield Idle("league", tuple(name for name, of in only.items() if of != mode), reason)
+
+
+def _of_loss(config: TrainConfig) -> Iterator[Idle]:
+    loss = config.loss
+    if loss.token_loss.holds == "nothing":
+        yield Idle("loss", ("clip_low", "clip_high"), f"loss.name is {loss.name!r}, which clips nothing")
+    if loss.aggregation != "constant":
+        yield Idle("loss", ("constant",), f"loss.aggregation is {loss.aggregation!r}")
+    if not loss.entropy:
+        yield Idle("loss", ("entropy_over", "entropy_top"), "loss.entropy is 0")
+    elif loss.entropy_over != "top":
+        yield Idle("loss", ("entropy_top",), f"loss.entropy_over is {loss.entropy_over!r}")
+    if not loss.kl and not loss.kl_end:
+        names = ("kl_schedule", "kl_estimator", "magnet_every", "magnet", "magnet_base")
+        yield Idle("loss", names, "the KL weight is 0")
+    elif loss.kl_end is None or loss.kl_end == loss.kl:
+        yield Idle("loss", ("kl_schedule",), "the KL weight does not change")
