@@ -36,7 +36,7 @@ def test_a_missing_model_is_named_with_what_is_accepted(name: str) -> None:
 
 
 def test_a_directory_without_config_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"directory without config\.json"):
+    with pytest.raises(FileNotFoundError, match=r"that directory has no config\.json"):
         load(tmp_path)
 
 
