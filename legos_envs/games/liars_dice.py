@@ -180,7 +180,8 @@ class LiarsDice(GameEnv):
             made = {words.split()[-1] for words in last(r"Bids: (.*)\.", text).split(",") if words}
             shares = [own.count(face) / self.dice for face in faces]
             me = int(last(r"You are player (\d+)", text) or 0)
-            left = [last(rf"Dice left: .*\bplayer {(me + step) % players}: (\d+)", text) for step in others]
+            newest = last(r"Dice left: (.*)", text)  # without those who are out
+            left = [last(rf"\bplayer {(me + step) % players}: (\d+)", newest) for step in others]
             apart = [int(count or 0) / self.dice for count in left]
             return [*shares, in_play / total, *apart, *(float(bid in made) for bid in bids)]
 

@@ -59,6 +59,14 @@ IN_BASE = re.compile(r"([0-9A-F]+)_(?:\{([0-9]+)\}|([0-9]))")
 """A number in another base, as in `1010_2`."""
 CLOCK = re.compile(r"([0-9]{1,2})(?::([0-9]{2}))?(?::([0-9]{2}))?\s*([AaPp])\.?\s*[Mm]\.?")
 """A time of day, as in `5:30 p.m.`, which math-verify would read as a ratio."""
+DATE = re.compile(r"([12][0-9]{3})-(0?[1-9]|1[0-2])(?:-(0?[1-9]|[12][0-9]|3[01]))?")
+"""A day or a month, as in `2024-06`, which is no difference."""
+MOLECULE = re.compile(r"(?=.*[0-9])(?:[A-Z][a-z]?[0-9]*){2,}")
+"""As in `H2O`, which math-verify would read as a product."""
+RELATION = re.compile(r"(<=|>=|[<>\u2264\u2265]|\\(?:[lg]e(?:q|qslant)?|[lg]t)(?![A-Za-z]))(?!.*>$)\s*")
+"""An inequality without a left side, as in `< 5`; not a vector `<1, 2>`."""
+NOT = re.compile(r"\u00ac|(?<![\w}).,\s~])~(?=[A-Za-z(])|(?<=\s)~(?=[A-Za-z(])")
+"""Negations, which LaTeX writes as a command; a tilde after a letter or a digit is a space that does not break."""
 COMMAND = re.compile(r"\\[A-Za-z]+")
 WORD = re.compile(r"[A-Za-z]{3,}")
 _FUNCTIONS = "sin cos tan cot sec csc log exp sqrt min max mod gcd lcm det inf pmod arcsin arccos arctan"
@@ -100,6 +108,8 @@ REPLACED = {
     " percent": "%",
     " %": "%",
 }
+RELATIONS = {"\u2264": "<=", "\u2265": ">=", "le": "<=", "ge": ">=", "lt": "<", "gt": ">"}
+"""Relations as LaTeX and Unicode write them."""
 WRAPPERS = re.compile(r"\\(?:text|textbf|mathrm|mbox|mathbf|textit)\{([^{}]*)\}")
 
 
@@ -208,13 +218,23 @@ def settled(given: str | None, truth: str) -> bool | None:
     if times[0] and times[1]:
         read = [(*(int(part or 0) for part in time.groups()[:3]), time[4].casefold()) for time in times if time]
         return read[0] == read[1]
+    if date := DATE.fullmatch(other):
+        same = DATE.fullmatch(one)
+        return same is not None and [int(n or 0) for n in same.groups()] == [int(n or 0) for n in date.groups()]
+    opening, wanted = RELATION.match(one), RELATION.match(other)
+    if (opening or wanted) and _formula(one) and _formula(other):
+        if opening is None or wanted is None or _relation(opening) != _relation(wanted):
+            return False
+        return settled(one[opening.end() :], other[wanted.end() :])
     quantity = _quantity(other)
     if quantity is not None:
         result = _quantity(one)
         return result is not None and _equal(result[0], quantity[0]) and _units_agree(result[1], quantity[1])
     if not (_formula(one) and _formula(other)):
         return False
-    # Aspects that math-verify ignores: primes, and the base of a number.
+    # Aspects that math-verify ignores: primes, the base of a number, and that letters may stand for elements.
+    if MOLECULE.fullmatch(one) and MOLECULE.fullmatch(other):
+        return False
     if "=" not in one + other and one[:1] != "'" and one.count("'") != other.count("'"):
         return False
     bases = [IN_BASE.fullmatch(side) for side in (one, other)]
@@ -260,11 +280,17 @@ def _plain(text: str) -> str:
         text = match["round"] if match["square"] is None else match["square"]
     if not text.lstrip().startswith("**"):
         text = POWER.sub("^", text)
+    text = NOT.sub(r"\\neg ", text)
     for old in DROPPED:
         text = text.replace(old, "")
     for old, new in REPLACED.items():
         text = text.replace(old, new)
     return WRAPPERS.sub(r" \1 ", text).strip().removesuffix(".").strip()
+
+
+def _relation(match: re.Match[str]) -> str:
+    sign = match[1].lstrip("\\")[:2]
+    return RELATIONS.get(sign, sign)
 
 
 def _number(text: str) -> tuple[Fraction, bool] | None:

@@ -120,6 +120,35 @@ def test_the_dice_of_each_of_more_than_two_players_are_told_apart():
     assert "dice of player +1" not in legos_envs.make("LiarsDice-v0").numbers().names
 
 
+REMEMBERED = [
+    ("KuhnPoker-v0", {"num_rounds": 3}),
+    ("LeducPoker-v0", {}),
+    ("LiarsDice-v0", {"num_players": 4, "dice": 2, "faces": 3}),
+    ("TicTacToe-v0", {}),
+    ("ConnectFour-v0", {"rows": 3, "columns": 4, "connect": 3}),
+    ("Nim-v0", {}),
+    ("PigDice-v0", {"goal": 20}),
+    ("MatrixGame-v0", {"rounds": 3}),
+]
+
+
+@pytest.mark.parametrize("case", REMEMBERED, ids=named)
+def test_both_memories_show_the_same_numbers(case):
+    """A conversation also holds old positions, which are not to be read as the newest."""
+    both = [Numeric(legos_envs.make(case[0], memory=memory, **case[1])) for memory in ("state", "chat")]
+    rng = random.Random(0)
+    for seed in range(20):
+        for env in both:
+            env.reset(seed=seed)
+        while both[0].agents:
+            agent = both[0].agent_selection
+            one, other = (env.observe(agent) for env in both)
+            assert one["observation"].tolist() == other["observation"].tolist(), (seed, agent)
+            legal = np.flatnonzero(one["action_mask"])
+            for env, action in zip(both, [rng.choice(legal) if len(legal) else None] * 2):
+                env.step(action)
+
+
 def test_what_some_numbers_say():
     env = Numeric(legos_envs.make("KuhnPoker-v0"))
     env.reset(seed=0, options={"cards": "KQ"})
