@@ -68,7 +68,7 @@ from typing import Any
 from legos_envs import arguments, parsing
 from legos_envs.table import InvalidMove, Rules, Seat, Table, Truncated, Unscored
 from legos_envs.text_env import TextEnv
-from legos_envs.textarena import actions, legal
+from legos_envs.textarena import actions, isolation, legal
 from legos_envs.textarena.guest import ActionRefused, Broken, Guest
 from legos_envs.textarena.ids import GAMES, refusal
 from legos_envs.textarena.players import random_player
@@ -113,7 +113,7 @@ class TextArena(TextEnv):
             raise ValueError(f"TextArena's {game} is refused: {why}")
         facts = GAMES[arguments.one_of("game", game, tuple(GAMES))]
         try:
-            import textarena  # noqa: F401
+            isolation.imported("textarena")
         except ImportError as error:
             raise ImportError(f"{game} needs TextArena: {arguments.install('textarena')} ({error})") from error
         self.game = game

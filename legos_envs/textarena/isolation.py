@@ -83,12 +83,24 @@ _STAND_INS: dict[str, tuple[Any, Any]] = {
 }
 
 
+def imported(module: str) -> None:
+    """Imports a module. The first import of TextArena draws from the global generators: they are put back."""
+    if module in sys.modules:
+        return
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        importlib.import_module(module)
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+
 def load(module: str) -> None:
     """Imports a module of TextArena and installs the stand-ins in all of its modules loaded so far."""
     if module in sys.modules and getattr(sys.modules[module], "print", None) is _print:
         return
     with _lock:
-        importlib.import_module(module)
+        imported(module)
         for name, loaded in list(sys.modules.items()):
             if not name.startswith(PREFIX) or loaded is None:
                 continue

@@ -245,6 +245,20 @@ def test_textarena_itself_reseeds_the_callers_generator_and_here_it_does_not():
     assert random.getstate() != before, "if this fails, TextArena has mended it, and the isolation can go"
 
 
+def test_the_first_import_of_textarena_leaves_the_callers_generators_alone():
+    code = """if 1:
+        import random, sys
+        import numpy as np
+        import legos_envs
+        random.seed(5)
+        np.random.seed(5)
+        if len(sys.argv) > 1:
+            legos_envs.make("TextArena/PigDice-v0").reset(seed=1)
+        print(random.random(), np.random.rand())"""
+    said = [subprocess.check_output([sys.executable, "-c", code, *more], text=True) for more in ([], ["play"])]
+    assert said[0] == said[1]
+
+
 def test_the_stand_ins_are_the_real_modules_while_nothing_is_played():
     begun("KuhnPoker-v0")
     seen = sys.modules["textarena.envs.KuhnPoker.env"].random
