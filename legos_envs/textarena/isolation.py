@@ -85,7 +85,7 @@ _STAND_INS: dict[str, tuple[Any, Any]] = {
 
 def imported(module: str) -> None:
     """Imports a module. The first import of TextArena draws from the global generators: they are put back."""
-    if module in sys.modules:
+    if sys.modules.get(module) is not None:
         return
     python, numpy = random.getstate(), np.random.get_state()
     try:
