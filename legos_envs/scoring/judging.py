@@ -59,8 +59,10 @@ def unquoted(prompt: str) -> dict[str, Any]:
 
 def criteria(given: str | Sequence[str] | None) -> list[str]:
     """A judge's criteria, given as one text or several; empty for None."""
-    texts = [given] if isinstance(given, str) else list(given or ())
-    if given is not None and not texts:
+    if given is None:
+        return []
+    texts = [given] if isinstance(given, str) else list(arguments.listed("criteria", given))
+    if not texts:
         raise ValueError("criteria must be a text or a list of at least one text; got none")
     return [arguments.text("every criterion", text, 2000) for text in texts]
 

@@ -61,7 +61,8 @@ class RubricReward(BaseWrapper):
         texts: dict[str, list[str]] = {}
         for agent, action in state["log"]:
             texts.setdefault(agent, []).append(action)
-        self._start(texts, getattr(self.env.unwrapped, "_returns", {}))
+        # What the rules pay before the first action comes as a reward with that action.
+        self._start(texts, _returns_of(self.env) if texts else self.env._cumulative_rewards)
 
     def _start(self, texts: dict[str, list[str]], paid: Mapping[str, float]) -> None:
         env = self.env
@@ -95,6 +96,7 @@ class RubricReward(BaseWrapper):
     def _show(self) -> None:
         """Updates the AEC attributes after a step; at the end with the rubric's rewards."""
         env = self.env
+        self._owed: dict[str, float] = {}
         self.rewards = {agent: self._share(agent) * float(env.rewards[agent]) for agent in env.agents}
         self.infos = env.infos
         if not env.agents or not all(env.terminations[agent] or env.truncations[agent] for agent in env.agents):
@@ -106,9 +108,16 @@ class RubricReward(BaseWrapper):
             owed = {}
             for info in self.infos.values():
                 info |= {"outcome": "unscored", "reason": str(failed)}
+        self._owed = owed
         for agent, value in owed.items():
             self.rewards[agent] += value
             self._cumulative_rewards[agent] += value
+
+    @property
+    def _returns(self) -> dict[str, float]:
+        """What each agent has been paid so far."""
+        both = {**self._owed, **self._paid}
+        return {a: self._share(a) * self._paid.get(a, 0.0) + self._owed.get(a, 0.0) for a in both}
 
     def _score(self, agent: str) -> float:
         """The reward still due to a seat at the end."""
@@ -133,3 +142,12 @@ class RubricReward(BaseWrapper):
         scores = self.rubric(**facts)
         info["rubric"] = dict(scores.parts)
         return scores.total
+
+
+def _returns_of(env: AECEnv) -> Mapping[str, float]:
+    """What an env has paid so far in its episode, with the rubrics in it."""
+    while isinstance(env, BaseWrapper):
+        if isinstance(env, RubricReward):
+            return env._returns
+        env = env.env
+    return getattr(env, "_returns", {})

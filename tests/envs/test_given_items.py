@@ -160,6 +160,15 @@ def test_a_theorem_is_in_one_split_however_it_is_written(letters):
     assert len(set(held_out)) == 1
 
 
+def test_rows_with_criteria_that_are_no_list_of_texts_are_bad_rows():
+    rows = [{"task": "Greet me."}, {"task": "Leave.", "criteria": 5}, {"task": "Stay.", "criteria": {"short": 1}}]
+    with pytest.raises(ValueError, match=r"row 1: criteria must be a list; got 5"):
+        legos_envs.make("RefineLoop-v0", domain="open", source=rows)
+    with pytest.warns(UserWarning, match="2 of 3 rows do not fit"):
+        env = legos_envs.make("RefineLoop-v0", domain="open", source=rows, bad_rows="skip")
+    assert len(env.unwrapped.items) == 1
+
+
 def test_rows_may_bring_criteria_of_their_own():
     rows = [{"task": "Greet me.", "criteria": ["It is short.", "It is kind."]}]
     env = legos_envs.make("RefineLoop-v0", domain="open", rounds=0, source=rows, criteria="It is long.")

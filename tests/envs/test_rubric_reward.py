@@ -10,7 +10,7 @@ import pytest
 
 from legos_envs import Decision, Rubric, Unscored, make, play
 from legos_envs.testing import check_env
-from legos_envs.wrappers import FillSeats, RubricReward
+from legos_envs.wrappers import FillSeats, RubricReward, TurnLimit
 from tests.envs.nested import Debate
 from tests.envs.small_envs import env_of, paying_early
 
@@ -134,6 +134,32 @@ def test_copies_and_restored_states_go_on_alike():
             one.step(move)
         ends.append((one.rewards, one._cumulative_rewards, one.infos))
     assert ends[0] == ends[1] == ends[2] == ends[3] and set(ends[0][0].values()) == {-0.03}
+
+
+@pytest.mark.parametrize("inner", ["add", "replace"])
+@pytest.mark.parametrize("moves", [0, 1, 2])
+def test_a_rubric_on_a_rubric_is_restored_with_what_both_paid(inner, moves):
+    """The outer one sees as `reward` what the env and the inner one have paid."""
+
+    def paid(reward: float) -> float:
+        return reward
+
+    def made():
+        return RubricReward(
+            TurnLimit(RubricReward(env_of(paying_early)(), Rubric([brief]), mode=inner), turns=100), Rubric([paid])
+        )
+
+    env, again, ends = made(), made(), []
+    env.reset(seed=3)
+    for _ in range(moves):
+        env.step("a move")
+    again.restore(env.state())
+    for one in (env, again):
+        while not any(one.terminations.values()):
+            one.step("a move")
+        ends.append({agent: info["rubric"]["paid"] for agent, info in one.infos.items()})
+    own = {"add": 14.0, "replace": 0.0}[inner]
+    assert ends[0] == ends[1] == {"a_0": pytest.approx(-0.06), "b_0": pytest.approx(own - 0.06)}
 
 
 def test_mistakes_are_explained():
