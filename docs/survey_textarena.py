@@ -119,6 +119,13 @@ def survey(game: str) -> Facts:
     def make(**kwargs: Any) -> TextArena:
         return TextArena(game, **{"max_turns": CHECKED, **kwargs})
 
+    def scored(number: int) -> bool:
+        records = Subject(make, {"max_turns": LONGEST, "num_players": number}, 2, None).records
+        return any(record.outcome != "unscored" for record in records)
+
+    ends = [number for number in numbers if number == numbers[0] or scored(number)]
+    textarena_ids.GAMES[game] = facts = facts._replace(most=ends[-1])
+    require(ends == [*facts.players], f"it comes to an end with {ends} players")
     records = Subject(make, {"max_turns": LONGEST}, 6 if slow else EPISODES, None).records
     turns = max(len(record.steps) for record in records)
     zero = pays_winners(game, numbers[0]) and all(abs(sum(record.returns.values())) < 1e-9 for record in records)

@@ -65,8 +65,13 @@ class LiarsDiceGame:
         hands = math.prod(math.comb(count + self.faces - 1, count) for count in self.counts)
         return hands * (2 ** (sum(self.counts) * self.faces + 1) - 1)
 
+    @property
+    def solvable(self) -> bool:
+        """Whether it has few enough states to visit them all."""
+        return self.size <= MAX_STATES
+
     def initial(self) -> list[tuple[float, State]]:
-        if self.size > MAX_STATES:
+        if not self.solvable:
             raise ValueError(f"a round of liar's dice with {self.counts} dice is too large for exact evaluation")
         deals = product(*(_rolls(count, self.faces) for count in self.counts))
         return [(math.prod(chance for chance, _ in deal), (tuple([hand for _, hand in deal]), ())) for deal in deals]

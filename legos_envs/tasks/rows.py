@@ -47,7 +47,7 @@ def open_rows(
         optional: fields that a row may lack.
         values: fields that may hold any value. All others must be text, or numbers, which are converted to text.
         split: `"all"`, `"train"` or `"test"`: a fifth of the items, by hash, is for testing. For a Hugging Face data
-            set, its own split.
+            set, its own split; `"all"` warns that it joins them.
         config: configuration of a Hugging Face data set.
         bad_rows: `"refuse"`, or `"skip"`, which warns.
         built_in: other values that the caller accepts as a source, for error messages.
@@ -88,6 +88,8 @@ def open_rows(
                 raise ValueError(f"{place}: field {field!r} is missing; the row has {', '.join(map(repr, row))}")
         return item
 
+    if hub and split == "all":
+        warnings.warn(f"split 'all' joins all splits of {source!r}, the test split included; name one", stacklevel=3)
     raw = raw_rows(source, list(called.values()), config, split if hub else None, tuple(built_in))
     items: list[tuple[str, T]] = []
     bad: list[str] = []

@@ -171,7 +171,8 @@ def test_neither_sees_the_other_or_the_reference():
     ("line", "case"),
     [
         ("assert f(1, 'a') == [1, {'k': None}]", UnitTest([1, "a"], [1, {"k": None}])),
-        ("assert f((1, 2)) == (3,)", UnitTest([[1, 2]], [3])),
+        ("assert f((1, 2)) == (3,)", UnitTest([(1, 2)], [3])),
+        ("assert f({1: (2,)}) == {3: 'x'}", UnitTest([{1: (2,)}], {"3": "x"})),
         ("assert f(-1) == -2, 'why'", UnitTest([-1], -2)),
         ("assert f() is None", UnitTest([], None)),
         ("assert f('x')", UnitTest(["x"], True)),

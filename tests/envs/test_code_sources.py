@@ -64,7 +64,7 @@ def test_mbpp(tmp_path, name):
     env = legos_envs.make("CodeGen-v0", source=save(tmp_path / name, MBPP), fields="mbpp")
     above, digits = env.unwrapped.items
     assert above.name == "add_above" and above.signature == "def add_above(numbers, limit):"
-    assert above.spec == MBPP[0]["text"] and above.calls == ([[1, 5, 7], 4], [[3, 4], 4], [[9], 2])
+    assert above.spec == MBPP[0]["text"] and above.calls == ([(1, 5, 7), 4], [(3, 4), 4], [(9,), 2])
     assert digits.calls == ([120], [7]) and "\r" not in digits.reference
     env.reset(seed=0, options={"index": 1})
     assert "def digits(n):\nWrite a function to split" in env.observe("coder_0")["messages"][0]["content"]
@@ -76,6 +76,29 @@ def test_humaneval():
     assert item.spec.startswith("The longest of the words") and '"""' not in item.spec
     assert item.calls == ([["a", "bc"]], [["abc", "d"], 2])  # the others are not plain tests
     assert sandboxed_calls.reference_results(item) == ["bc", "abc"]
+
+
+@pytest.mark.parametrize("sandbox", ["monty", "os"])
+def test_arguments_keep_their_types(sandbox):
+    """As lists, a right program for tuples failed, and one that returns lists was right."""
+    tests = ["assert f((1, 2)) == {3: (1, 2)}", "assert f(()) == {3: ()}"]
+    code = "def f(values):\n    return {3: () + values}"
+    env = legos_envs.make("CodeGen-v0", source=[{"prompt": "Keep it.", "code": code, "tests": tests}], sandbox=sandbox)
+    for program, passed in ((code, 1.0), (code.replace("values}", "tuple([*values])}"), 1.0), ("f = 3", 0.0)):
+        env.reset(seed=0)
+        env.step(program)
+        env.step("\n".join(tests))
+        assert env.infos["coder_0"]["passed"] == passed and env.infos["tester_0"]["right"] == 2
+    assert env.infos["tester_0"]["caught"] > 0
+
+
+def test_red_writes_json_so_its_arguments_are_lists():
+    row = {"prompt": "Sums.", "code": "def f(v):\n    return sum(v)", "tests": ["assert f((1, 2)) == 3"]}
+    (item,) = legos_envs.make("RedBlue-v0", variant="patch", source=[row]).unwrapped.items
+    assert item.calls == ([[1, 2]],)
+    tuples = row | {"code": "def f(v):\n    return sum(v + (0,))"}
+    with pytest.raises(ValueError, match=r"its own program fails f\(\[1, 2\]\) == 3: it raises an error"):
+        legos_envs.make("RedBlue-v0", variant="patch", source=[tuples])
 
 
 def test_a_right_program_and_its_tests_are_paid_in_full():

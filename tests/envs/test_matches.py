@@ -247,6 +247,14 @@ def test_an_option_of_the_match_may_not_hide_behind_one_of_the_env():
         legos_envs.make("EloArena-v0", match=Named)
 
 
+@pytest.mark.parametrize("match", ["ConnectFour-v0", "LiarsDice-v0"])
+def test_a_match_that_cannot_be_solved_has_no_optimal_player(match):
+    env = legos_envs.make("HeadToHead-v0", match=match)
+    assert "optimal" not in env.unwrapped.scripted_players
+    with pytest.raises((ValueError, TypeError)):
+        make_policy("optimal", env)
+
+
 def test_players_of_the_match_play_in_it():
     env = HeadToHead(KuhnPoker)
     for name in ("optimal", "random"):

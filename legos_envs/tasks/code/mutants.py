@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import copy
-import json
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -59,12 +58,12 @@ def mutants(item: Item, kind: str = "monty") -> tuple[str, ...]:
         item: an exercise whose reference returns a value on each of its calls.
         kind: the sandbox.
     """
-    return _mutants(item.reference, item.name, json.dumps(item.calls), kind)
+    return _mutants(item.reference, item.name, repr(item.calls), kind)
 
 
 @lru_cache(1 << 12)
 def _mutants(reference: str, name: str, calls: str, kind: str) -> tuple[str, ...]:
-    item = Item(name, "", "", reference, (), tuple(json.loads(calls)))
+    item = Item(name, "", "", reference, (), ast.literal_eval(calls))
     expected = reference_results(item, kind)
     found: list[tuple[int, str]] = []
     for _, code in zip(range(TRIES), _changed(reference)):

@@ -191,7 +191,9 @@ class RedBlue(TextEnv):
             if source == "written":
                 self.items = of_split(ITEMS, split, lambda item: item.spec)
         elif variant == "patch":
-            self.items = source_items.open_items(source, fields, split, config, bad_rows, "monty", SOURCES)
+            self.items = source_items.open_items(
+                source, fields, split, config, bad_rows, "monty", SOURCES, tuples=False
+            )
         else:
             raise ValueError(f"source is for variant 'patch'; this is {variant!r}, and source is {source!r}")
         self.split = split

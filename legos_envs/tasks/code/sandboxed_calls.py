@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import time
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ LEAST = 0.01
 HARNESS = """
 import json as json_
 results_ = []
-for call_ in calls_:
+for call_ in {calls}:
     try:
         results_.append(json_.dumps({name}(*call_)))
     except Exception:
@@ -55,7 +56,7 @@ def results_of(
     Args:
         code: the program.
         name: of its function.
-        calls: the arguments of each.
+        calls: the arguments of each, Python literals.
         left: the time that is left to it, and pays; without it the program gets `SECONDS`.
         kind: of sandbox.
     """
@@ -63,7 +64,8 @@ def results_of(
     if left.over:
         return [FAILED] * len(calls), "TimeoutError: no time was left to run it"
     start = time.monotonic()
-    ran = sandbox.run(code + HARNESS.format(name=name), {"calls_": list(calls)}, seconds=left.seconds, kind=kind)
+    harness = HARNESS.format(name=name, calls=list(calls))  # as source, since inputs are JSON, which has no tuples
+    ran = sandbox.run(code + harness, {}, seconds=left.seconds, kind=kind)
     left.seconds -= max(0.0, time.monotonic() - start - max(ran.starting, STARTING))
     reply = ran.value if ran.ok and isinstance(ran.value, list) and len(ran.value) == len(calls) else None
     if reply is None:
@@ -97,12 +99,12 @@ def reference_results(item: Item, kind: str = "monty") -> list[Any]:
     Raises:
         Unscored: it could not be run, for example on an overloaded machine, so nobody knows the right results.
     """
-    return _reference_results(item.reference, item.name, json.dumps(item.calls), kind)
+    return _reference_results(item.reference, item.name, repr(item.calls), kind)
 
 
 @lru_cache(1 << 12)
 def _reference_results(code: str, name: str, calls: str, kind: str) -> list[Any]:
-    results, error = results_of(code, name, json.loads(calls), TimeLeft(REFERENCE_SECONDS), kind)
+    results, error = results_of(code, name, ast.literal_eval(calls), TimeLeft(REFERENCE_SECONDS), kind)
     if any(result is FAILED for result in results):  # raised, not returned, since return values are cached
         raise Unscored(f"the reference of {name} was not run: {error or 'it gave no value on a call'}")
     return results

@@ -15,7 +15,7 @@ from typing import Any
 from legos_envs import arguments
 from legos_envs.tasks.code.code_items import Item
 from legos_envs.tasks.code.sandboxed_calls import FAILED, results_of, same
-from legos_envs.tasks.code.unit_tests import UnitTest, read_test
+from legos_envs.tasks.code.unit_tests import UnitTest, in_json, read_test
 from legos_envs.tasks.rows import open_rows
 
 NAMES = {"prompt": "prompt", "code": "code", "tests": "tests", "name": "name"}
@@ -37,8 +37,11 @@ def open_items(
     bad_rows: str,
     kind: str,
     built_in: tuple[str, ...],
+    *,
+    tuples: bool = True,
 ) -> tuple[Item, ...]:
-    """The exercises of a source; arguments as for `CodeGen`.
+    """The exercises of a source; arguments as for `CodeGen`. `tuples`: whether arguments may be tuples, which they are
+    not where players write them in JSON; then they become lists.
 
     Raises:
         FileNotFoundError, ValueError, ImportError, RuntimeError: as in `legos_envs.tasks.rows.open_rows`.
@@ -49,7 +52,7 @@ def open_items(
         source,
         NAMES,
         fields,
-        make=lambda row: read_item(row, kind),
+        make=lambda row: read_item(row, kind, tuples=tuples),
         optional=["name"],
         values=["tests"],
         split=split,
@@ -59,7 +62,7 @@ def open_items(
     )
 
 
-def read_item(row: Mapping[str, Any], kind: str = "monty") -> Item:
+def read_item(row: Mapping[str, Any], kind: str = "monty", *, tuples: bool = True) -> Item:
     """The exercise of a row with `prompt`, `code`, `tests` and optionally `name`.
 
     The right program is run on its tests, to make sure that it is right here too. The exercise has no wrong programs.
@@ -71,7 +74,7 @@ def read_item(row: Mapping[str, Any], kind: str = "monty") -> Item:
     lines = _assertions(row["tests"])
     name = row.get("name") or _most_called(code, lines)
     tests = [read_test(re.sub(rf"(?<!\w){CANDIDATE}\(", f"{name}(", line, count=1), name) for line in lines]
-    cases = [test for test in tests if test is not None][:MAX_TESTS]
+    cases = [test if tuples else UnitTest(in_json(test.call), test.result) for test in tests if test][:MAX_TESTS]
     if not cases:
         raise ValueError(f"none of its {len(lines)} tests has the form `assert {name}(...) == ...` with plain values")
     function = _function(prompt, name)
@@ -89,7 +92,7 @@ def read_item(row: Mapping[str, Any], kind: str = "monty") -> Item:
     results, error = results_of(item.reference, name, [case.call for case in cases], kind=kind)
     for case, result in zip(cases, results):
         if not same(result, case.result):
-            told = f"{name}({json.dumps(case.call)[1:-1]}) == {json.dumps(case.result)}"
+            told = f"{name}({repr(case.call)[1:-1]}) == {json.dumps(case.result)}"
             why = error or ("it raises an error" if result is FAILED else f"it gives {json.dumps(result)}")
             raise ValueError(f"its own program fails {told}: {why}")
     return item
@@ -135,4 +138,4 @@ def _function(code: str, name: str) -> ast.FunctionDef | None:
 
 
 def _different(cases: list[UnitTest]) -> list[list[Any]]:
-    return list({json.dumps(case.call): case.call for case in cases}.values())
+    return list({repr(case.call): case.call for case in cases}.values())

@@ -7,6 +7,7 @@ import json
 import warnings
 from typing import Any, NamedTuple
 
+from legos_envs import parsing
 from legos_envs.scoring import sandbox
 
 MAX_LINE = 500
@@ -16,7 +17,9 @@ class UnitTest(NamedTuple):
     """A test: a call and its expected result."""
 
     call: list[Any]
+    """The arguments, as they were written: a tuple is not a list."""
     result: Any
+    """As results come out of the sandbox, see `in_json`."""
 
 
 def read_tests(text: str, name: str, most: int) -> list[UnitTest | None]:
@@ -46,11 +49,28 @@ def read_test(line: str, name: str) -> UnitTest | None:
                 value = True
         assert isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == name
         assert not call.keywords
-        return UnitTest(_plain([ast.literal_eval(part) for part in call.args]), _plain(value))
+        given = [_cleaned(ast.literal_eval(part)) for part in call.args]
+        in_json(given)
+        return UnitTest(given, in_json(value))
     except (AssertionError, ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
 
 
-def _plain(value: Any) -> Any:
-    """A value as it returns from the sandbox."""
-    return json.loads(json.dumps(sandbox.plain(value)))
+def in_json(value: Any) -> Any:
+    """A value as it returns from the sandbox: tuples as lists, keys as texts.
+
+    Raises:
+        TypeError, ValueError: JSON does not have it, or it is too large.
+    """
+    return sandbox.plain(json.loads(json.dumps(value, allow_nan=False)))
+
+
+def _cleaned(value: Any) -> Any:
+    """A literal whose texts can be written in UTF-8."""
+    if isinstance(value, str):
+        return parsing.clean(value)
+    if isinstance(value, list | tuple):
+        return type(value)(map(_cleaned, value))
+    if isinstance(value, dict):
+        return {_cleaned(key): _cleaned(item) for key, item in value.items()}
+    return value

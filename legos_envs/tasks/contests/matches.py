@@ -282,7 +282,8 @@ def players_of(env: TextEnv) -> dict[str, Callable[[Decision], str]]:
     """The scripted players of an env, including those that a game defines as tables, which are built on first use."""
     players = dict(env.scripted_players)
     if isinstance(env, GameEnv):
-        for key in ("optimal", *(f"scripted:{name}" for name in getattr(env.game, "scripted", {}))):
+        solved = getattr(env.game, "solvable", True) and getattr(env, "num_rounds", 1) == 1
+        for key in (*["optimal"] * solved, *(f"scripted:{name}" for name in getattr(env.game, "scripted", {}))):
             players.setdefault(key.removeprefix("scripted:"), _tabular(env, key))
     return players
 
