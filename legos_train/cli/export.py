@@ -122,7 +122,7 @@ def find_adapter(spec: str, scratch: Path) -> tuple[str | None, Path]:
         named = (config.get("legos") or {}).get("base_model") or config.get("model")
         return (str(named) if named else None), Path(spec)
     base, adapter = words.locate(spec)
-    if is_checkpoint(spec.rpartition("@")[2]):
+    if is_checkpoint(words.run_and_weights(spec)[1]):
         return unpack(spec, scratch)
     if adapter is None:
         raise ExportError(f"{spec!r} is a model without an adapter; give an adapter folder, a run, or MODEL+ADAPTER")
@@ -156,7 +156,7 @@ def _hub(options: argparse.Namespace) -> None:
         )
     print(f"wrote {options.out}: {', '.join(files)}")
     if options.push:
-        print(f"pushed to {hub.push(options.out, options.push, private=not options.public)}")
+        print(f"pushed to {hub.push(options.out, files, options.push, private=not options.public)}")
     else:
         print("nothing was sent; --push ORGANISATION/NAME uploads it")
 

@@ -321,7 +321,7 @@ def prompted_roles(word: str, env: str) -> list[str]:
 
 def _run_of(word: str) -> dict[str, Any]:
     """The settings of the run with that name; empty for other policies."""
-    run = Path(word.partition("@")[0])
+    run = Path(words.run_and_weights(word)[0])
     if words.is_code(word) or words.is_endpoint(word) or not (run / "config.toml").exists():
         return {}
     return words.run_settings(run)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from inference import BUNDLED
@@ -162,7 +162,7 @@ def public(value: Any) -> Any:
         return [public(inner) for inner in value]
     if isinstance(value, str) and "://" in value:
         return "an address"
-    if isinstance(value, str) and (value[:1] in ("/", "~", ".") or ("/" in value and Path(value).exists())):
+    if isinstance(value, str) and (value[:1] in ("/", "~", ".") or ("/" in value and os.path.exists(value))):
         return "a local path"
     return value
 

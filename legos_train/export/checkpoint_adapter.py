@@ -55,5 +55,6 @@ def unpack(spec: str, folder: Path) -> tuple[str, Path]:
 
 def _title(spec: str) -> str:
     from legos_train.config import TrainConfig
+    from legos_train.players import words
 
-    return TrainConfig.load(Path(spec.partition("@")[0]) / "config.toml").title
+    return TrainConfig.load(Path(words.run_and_weights(spec)[0]) / "config.toml").title

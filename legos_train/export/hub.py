@@ -7,7 +7,7 @@ before and after with their seeds, its opponents, the settings, and a hash of th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,11 @@ def write_folder(
     named = source.config.get("model", "tiny")
     base = None if named in BUNDLED and base_model is None else peft.original_model(named, base_model)
     weights = _checked(source.adapter / peft.WEIGHTS)
+    if (out / "config.toml").exists():
+        raise ExportError(f"{str(out)!r} is a run directory; give another folder")
     fresh_folder(out, overwrite=overwrite)
+    for old in (peft.PEFT_WEIGHTS, peft.CONFIG):  # of an earlier export
+        (out / "peft" / old).unlink(missing_ok=True)
     if base is not None:
         peft.to_peft(source.adapter, out / "peft", base, overwrite=overwrite)
     config, _ = peft.read_config(source.adapter / peft.CONFIG)
@@ -48,13 +52,17 @@ def write_folder(
     fsops.write_bytes(out / peft.WEIGHTS, weights)
     fsops.write_bytes(out / peft.CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
     fsops.write_bytes(out / "README.md", card(source, base, license).encode())
-    if base is not None and (out / "peft").is_dir():
+    files = ["README.md", peft.CONFIG, peft.WEIGHTS]
+    if base is not None:
         _forget_paths(out / "peft", config)
-    return sorted(str(f.relative_to(out)) for f in out.rglob("*") if f.is_file())
+        files += [f"peft/{peft.CONFIG}", f"peft/{peft.PEFT_WEIGHTS}"]
+    return files
 
 
-def push(folder: Path, repo: str, *, private: bool = True) -> str:
-    """Uploads a folder to the Hugging Face hub and returns its address. The token is the one stored by the hub's tools.
+def push(folder: Path, files: Sequence[str], repo: str, *, private: bool = True) -> str:
+    """Uploads files of a folder to the Hugging Face hub, and returns their address.
+
+    The token is the one stored by the hub's tools.
 
     Raises:
         ModuleNotFoundError: huggingface_hub is not installed.
@@ -63,7 +71,8 @@ def push(folder: Path, repo: str, *, private: bool = True) -> str:
 
     api = huggingface_hub.HfApi()
     created = api.create_repo(repo, private=private, exist_ok=True)
-    api.upload_folder(repo_id=repo, folder_path=str(folder), commit_message="Adapter trained with Legos")
+    told = "Adapter trained with Legos"
+    api.upload_folder(repo_id=repo, folder_path=str(folder), allow_patterns=[*files], commit_message=told)
     return str(created)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,13 +62,15 @@ def open_run(spec: str, scratch: Path) -> Source:
         ExportError: it is not a run, has not finished, or has no such weights.
         PolicyError: the checkpoint was not kept.
     """
-    name, _, which = spec.partition("@")
+    from legos_train.players import words
+
+    name, which = words.run_and_weights(spec)
     path = Path(name)
     if not (path / "config.toml").is_file():
         raise ExportError(f"{name!r} is not a run directory (no config.toml in it)")
     data = (path / "config.toml").read_bytes()
     try:
-        config = tomllib.loads(data.decode())
+        config = _absolute(tomllib.loads(data.decode()), path)
         if is_checkpoint(which):
             _, adapter = unpack(spec, scratch)
             result = _until(path, int(adapter.name.removeprefix("step_")))
@@ -103,3 +106,19 @@ def _until(path: Path, step: int) -> dict[str, Any]:
     evaluation = next((row.get("eval") or {} for row in records if row["step"] == step), {})
     last, _ = eval_numbers.by_weights(evaluation)
     return {"steps": step, "start": start, f"step_{step}": last, "published": f"step_{step}"}
+
+
+def _absolute(value: Any, run: Path) -> Any:
+    """Settings in which the paths of files are absolute.
+
+    They are relative to where the run was started, which is the folder of an export, or one above the run.
+    """
+    if isinstance(value, dict):
+        return {key: _absolute(inner, run) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_absolute(inner, run) for inner in value]
+    if isinstance(value, str) and "/" in value and "://" not in value:
+        for folder in (Path.cwd(), *run.absolute().parents):
+            if os.path.exists(folder / value):
+                return str(folder / value)
+    return value

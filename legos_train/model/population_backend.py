@@ -71,8 +71,8 @@ class PopulationBackend:
 
     def read(self, path: Path) -> Snapshot:
         """See `TrainerBackend`. A folder with an adapter for each learner, or one adapter that all start from."""
-        run, at, which = str(path).rpartition("@")
-        if at and which in words.PUBLISHED and (Path(run) / which).is_dir():
+        run, which = words.run_and_weights(str(path))
+        if which in words.PUBLISHED and (Path(run) / which).is_dir():
             path = Path(run) / which
         folders = {name: path / name for name in self.members}
         if (path / "config.toml").exists() and not (path / "adapter_config.json").exists():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from legos_envs import arguments
 from legos_train.config import TrainConfig
@@ -20,19 +23,44 @@ from legos_train.observe.viewer.compact import turn_order
 Track = Callable[[dict[str, Any]], None]
 
 
+class Tracker(NamedTuple):
+    """An opened tracker. `log` takes numbers and their step; `close` whether the run has failed."""
+
+    name: str
+    log: Callable[[dict[str, float], int], None]
+    close: Callable[[bool], None]
+
+
 @contextmanager
-def trackers(config: TrainConfig, path: Path, start: int = 0) -> Iterator[Track]:
+def trackers(config: TrainConfig, path: Path, start: int, note: Callable[[str], None]) -> Iterator[Track]:
     """All trackers in the config, as one function of a metrics record.
+
+    One that fails later is left, with a note: a run does not end because it cannot be watched.
 
     Args:
         config: the settings of the run.
         path: its directory.
         start: the step that it resumes after; what was tracked of later ones is taken back where that is possible.
+        note: takes a sentence about a tracker that failed.
 
     Raises:
         RunError: a configured tracker is not installed; the message says how to install it.
     """
-    opened = []
+    opened: list[Tracker] = []
+
+    def attempt(tracker: Tracker, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:
+            opened.remove(tracker)
+            note(f"{tracker.name} failed and gets no more numbers: {type(error).__name__}: {error}")
+
+    def track(record: dict[str, Any]) -> None:
+        flat = flatten(record) if opened else {}
+        for each in list(opened):
+            attempt(each, partial(each.log, flat, int(record["step"])))
+
+    failed = True
     try:
         if config.logs.wandb is not None:
             opened.append(_wandb(config, path))
@@ -40,21 +68,11 @@ def trackers(config: TrainConfig, path: Path, start: int = 0) -> Iterator[Track]
             opened.append(_trackio(config, path))
         if config.logs.tensorboard:
             opened.append(_tensorboard(path, start))
-
-        def track(record: dict[str, Any]) -> None:
-            if opened:
-                flat = flatten(record)
-                for log, _ in opened:
-                    log(flat, int(record["step"]))
-
         yield track
+        failed = False
     finally:
-        for _, close in opened:
-            close()
-
-
-Log = Callable[[dict[str, float], int], None]
-Opened = tuple[Log, Callable[[], None]]
+        for each in list(opened):
+            attempt(each, partial(each.close, failed))
 
 
 def flatten(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
@@ -68,7 +86,7 @@ def flatten(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     return out
 
 
-def _wandb(config: TrainConfig, path: Path) -> Opened:
+def _wandb(config: TrainConfig, path: Path) -> Tracker:
     try:
         import wandb
     except ImportError:
@@ -77,7 +95,7 @@ def _wandb(config: TrainConfig, path: Path) -> Opened:
         session = wandb.init(
             project=config.logs.wandb,
             name=path.name,
-            id=RunDirectory(path).read_json("run.json")["id"],  # a resumed run goes on in its own
+            id=_id(path),  # a resumed run goes on in its own
             resume="allow",
             dir=str(path),
             config=config.plain(),
@@ -92,7 +110,7 @@ def _wandb(config: TrainConfig, path: Path) -> Opened:
         last = step
         session.log(numbers, step=step)
 
-    def close() -> None:
+    def close(failed: bool) -> None:
         try:
             shown: dict[str, Any] = {
                 f"figures/{name}": wandb.Html(svg, inject=False) for name, svg in figure_files(path).items()
@@ -101,21 +119,36 @@ def _wandb(config: TrainConfig, path: Path) -> Opened:
                 shown["sample_episodes"] = wandb.Table(columns=list(COLUMNS), data=rows)
             session.log(shown, step=last)  # with a step of its own, a resumed run would lose its first row
         finally:
-            session.finish()
+            session.finish(exit_code=int(failed))
 
-    return log, close
+    return Tracker("Weights & Biases", log, close)
 
 
-def _trackio(config: TrainConfig, path: Path) -> Opened:
+def _id(path: Path) -> str:
+    return str(RunDirectory(path).read_json("run.json")["id"])
+
+
+def _trackio(config: TrainConfig, path: Path) -> Tracker:
     try:
         import trackio
     except ImportError:
         raise RunError(f"logs.trackio needs trackio: {arguments.install_package('trackio')}") from None
-    trackio.init(project=config.logs.trackio, name=path.name, config=config.plain())
-    return lambda numbers, step: trackio.log({**numbers, "step": step}), trackio.finish
+    name = f"{path.name}-{_id(path)}"  # by which a resumed run goes on in its own
+    with contextlib.redirect_stdout(sys.stderr):  # it prints, and stdout may be read by a program
+        trackio.init(project=config.logs.trackio, name=name, config=config.plain(), resume="allow")
+
+    def quietly(call: Callable[..., Any], *given: Any, **named: Any) -> None:
+        with contextlib.redirect_stdout(sys.stderr):
+            call(*given, **named)
+
+    return Tracker(
+        "trackio",
+        lambda numbers, step: quietly(trackio.log, numbers, step=step),
+        lambda failed: quietly(trackio.finish),
+    )
 
 
-def _tensorboard(path: Path, start: int) -> Opened:
+def _tensorboard(path: Path, start: int) -> Tracker:
     try:
         from tensorboardX import SummaryWriter
     except ImportError:
@@ -131,7 +164,7 @@ def _tensorboard(path: Path, start: int) -> Opened:
         for name, value in numbers.items():
             writer.add_scalar(name, value, step)
 
-    return log, writer.close
+    return Tracker("TensorBoard", log, lambda failed: writer.close())
 
 
 COLUMNS = ("step", "game", "env", "seed", "agent", "player", "told", "action", "reward", "outcome")

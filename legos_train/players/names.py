@@ -29,6 +29,8 @@ def spelled(spec: str) -> str:
     """One spelling of a name however its directories are written: `./runs/x/`, or its absolute path, as `runs/x`."""
     if is_code(spec) or is_endpoint(spec):
         return spec
+    if Path(spec).is_dir():
+        return _directory(spec)
     return "".join(_directory(part) if part and Path(part).is_dir() else part for part in re.split(r"([+@])", spec))
 
 
@@ -49,12 +51,12 @@ def locate(spec: str) -> tuple[str, Path | None]:
     Raises:
         PolicyError: it is neither.
     """
-    base, plus, adapter = spec.partition("+")
-    if plus:
+    if pair := _model_and_adapter(spec):
+        base, adapter = pair
         bases.check_adapter(folder := _adapter(Path(adapter)), base)
         return base, folder
-    name, at, which = spec.partition("@")
-    path = Path(name)
+    name, which = run_and_weights(spec)
+    at, path = name != spec, Path(name)
     if (path / "config.toml").exists() and not (path / "adapter_config.json").exists():
         model = str(run_settings(path).get("model", "tiny"))
         found = _of_run(path, which)
@@ -85,6 +87,24 @@ def locate(spec: str) -> tuple[str, Path | None]:
     near = difflib.get_close_matches(spec, (*CODE_POLICIES, *BUNDLED), 1)
     hint = f" Did you mean http://{spec}?" if "#" in spec else f" Did you mean {near[0]!r}?" if near else ""
     raise PolicyError(f"no policy {spec!r}.{hint} Accepted: {ACCEPTED}")
+
+
+def run_and_weights(spec: str) -> tuple[str, str]:
+    """The directory and the weights that a run's name stands for: `runs/x` and `last` for `runs/x@last`.
+
+    A directory with the whole name comes first, so that a run may have an `@` in its name.
+    """
+    name, at, which = spec.rpartition("@")
+    return (name, which) if at and not (Path(spec) / "config.toml").is_file() else (spec, "")
+
+
+def _model_and_adapter(spec: str) -> tuple[str, str] | None:
+    """The parts of `MODEL+ADAPTER`; None for a directory that happens to have a plus in its name."""
+    if "+" not in spec or Path(run_and_weights(spec)[0]).is_dir():
+        return None
+    parts = spec.split("+")
+    pairs = [("+".join(parts[:at]), "+".join(parts[at:])) for at in range(1, len(parts))]
+    return next((pair for pair in pairs if Path(pair[1]).is_dir()), pairs[0])
 
 
 def run_settings(run: Path) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from legos_train.players.names import fingerprint as fingerprint  # noqa: PLC041
 from legos_train.players.names import is_code as is_code  # noqa: PLC0414
 from legos_train.players.names import locate as locate  # noqa: PLC0414
 from legos_train.players.names import read_weights as read_weights  # noqa: PLC0414
+from legos_train.players.names import run_and_weights as run_and_weights  # noqa: PLC0414
 from legos_train.players.names import run_settings as run_settings  # noqa: PLC0414
 from legos_train.players.names import spelled as spelled  # noqa: PLC0414
 from legos_train.players.player import ModelPlayer

@@ -333,10 +333,10 @@ def _check_code(run: RunDirectory, code: str) -> None:
 
 
 def _check_same(new: TrainConfig, old: TrainConfig) -> None:
-    """Checks that a resumed run keeps its settings; only the number of steps may grow."""
+    """Checks that a resumed run keeps its settings; the number of steps may grow, and its logs may be others."""
     if new.steps < old.steps:
         raise RunError(f"a run of {old.steps} steps cannot be resumed as one of {new.steps}; --steps may only grow")
-    display: Any = {"run_dir": True, "logs": {"progress"}, "steps": True}
+    display: Any = {"run_dir": True, "logs": True, "steps": True}
     changed = _changed(old.model_dump(exclude=display), new.model_dump(exclude=display))
     if changed:
         listed = "; ".join(changed)

@@ -100,7 +100,7 @@ class Steps:
             Stopped: the checkpoint of the last step with a row is written, as after any error that does not come from
                 learning, such as that of an env or of a lost server.
         """
-        opened = trackers(self.trainer.config, self.run.path, self.start)
+        opened = trackers(self.trainer.config, self.run.path, self.start, self.progress.note)
         with opened as track, LiveViewer(self.run.path, self._port) as watch:
             try:
                 with self.stopping.cleared():

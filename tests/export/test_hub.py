@@ -175,6 +175,36 @@ def test_no_path_or_address_of_this_machine_is_published(run_dir: Path, tmp_path
     assert 'path = "a local path"' in (tmp_path / "hub/README.md").read_text()
 
 
+def test_paths_are_those_of_where_the_run_was_started(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From another folder, `secret/model` looked like a repository of the hub."""
+    path = shutil.copytree(run_dir, tmp_path / "start/runs/x")
+    (tmp_path / "start/secret/model").mkdir(parents=True)
+    (tmp_path / "start/secret/q.jsonl").touch()
+    prompt = "Read a/b. " + 300 * "x"
+    text = (path / "config.toml").read_text().replace('model = "tiny"', 'model = "secret/model"')
+    text = text.replace('env = "KuhnPoker-v0"', 'env = "Dataset-v0"\nenv_args = { source = "secret/q.jsonl" }')
+    (path / "config.toml").write_text(text + f'\n[actors.solver]\nsystem_prompt = "{prompt}"\n')
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    with pytest.raises(ExportError, match="is a folder on this machine"):
+        hub.write_folder(open_run("../start/runs/x", tmp_path / "scratch"), tmp_path / "hub")
+    hub.write_folder(open_run("../start/runs/x", tmp_path / "scratch"), tmp_path / "hub", base_model="org/base")
+    card = (tmp_path / "hub/README.md").read_text()
+    assert "secret" not in card and "a local path" in card and prompt in card
+
+
+def test_an_export_over_another_leaves_nothing_of_it(run_dir: Path, tmp_path: Path, sent: list[Any]) -> None:
+    out = tmp_path / "hub"
+    assert main(["export", "hub", str(run_dir), str(out), "--base-model", "org/base"]) == 0
+    (out / "mine.txt").touch()
+    assert main(["export", "hub", str(run_dir), str(out), "--overwrite", "--push", "org/name"]) == 0
+    assert not list(out.glob("peft/*")), "the matrices of an earlier run"
+    assert sent[1][1]["allow_patterns"] == ["README.md", "adapter_config.json", "adapters.safetensors"]
+    assert main(["export", "hub", str(run_dir), str(run_dir), "--overwrite"]) == 1
+
+
 @pytest.mark.parametrize("public", [False, True])
 def test_pushing_is_asked_for(run_dir: Path, tmp_path: Path, sent: list[Any], capsys: Any, public: bool) -> None:
     out = tmp_path / "hub"

@@ -15,6 +15,7 @@ from legos_train.cli.main import main
 from legos_train.errors import PolicyError
 from legos_train.model.other_run import read_run
 from legos_train.players import bases, words
+from tests.train.helpers import small
 
 ANOTHER = "0" * 12
 
@@ -77,3 +78,21 @@ def test_evaluations_of_two_bases_are_not_mixed(monkeypatch: pytest.MonkeyPatch)
     before = words.Cast().identity("tiny")
     monkeypatch.setattr("inference.loading.bundled_digest", lambda name: ANOTHER)
     assert json.dumps(before) != json.dumps(words.Cast().identity("tiny"))
+
+
+def test_a_run_may_have_a_plus_or_an_at_in_its_name(tmp_path: Path) -> None:
+    """`runs/a@last` was the last weights of `runs/a`, although a run had that name."""
+    for name in ("a", "a@last", "b+c", "me@here"):
+        train(small(tmp_path / name, steps=1, batch_size=2), quiet=True)
+    found = {
+        word: words.locate(str(tmp_path / word)) for word in ("a", "a@last", "a@last@last", "b+c", "me@here@step_1")
+    }
+    assert {word: path and path.relative_to(tmp_path) for word, (_, path) in found.items()} == {
+        "a": Path("a/adapter"),
+        "a@last": Path("a@last/adapter"),
+        "a@last@last": Path("a@last/last"),
+        "b+c": Path("b+c/adapter"),
+        "me@here@step_1": Path("me@here/checkpoints/step_1"),
+    }
+    assert words.locate(f"tiny+{tmp_path}/b+c/adapter") == ("tiny", tmp_path / "b+c/adapter")
+    assert words.locate("owner/name@main") == ("owner/name@main", None)

@@ -62,7 +62,10 @@ def test_a_resumed_run_goes_on_in_its_wandb_run(tmp_path: Path, monkeypatch: pyt
     """Without an id a second one began, and its first steps were there twice."""
     begun: list[dict[str, Any]] = []
     logged: list[int | None] = []
-    session = SimpleNamespace(log=lambda told, step=None: logged.append(step), finish=lambda: None)
+    ended: list[int] = []
+    session = SimpleNamespace(
+        log=lambda told, step=None: logged.append(step), finish=lambda exit_code: ended.append(exit_code)
+    )
     fake = SimpleNamespace(
         init=lambda **given: begun.append(given) or session, Settings=dict, Table=lambda **given: None,
         Html=lambda *given, **more: None, errors=SimpleNamespace(Error=KeyError),
@@ -74,7 +77,9 @@ def test_a_resumed_run_goes_on_in_its_wandb_run(tmp_path: Path, monkeypatch: pyt
         )
     own = json.loads((tmp_path / "run/run.json").read_text())["id"]
     assert [(one["id"], one["resume"]) for one in begun] == [(own, "allow")] * 2
-    assert logged == [1, 1, 2, 2], "pictures under a step of their own would take that of the resumed run's first row"
+    assert ended == [0, 0] and logged == [1, 1, 2, 2], (
+        "pictures under a step of their own would take that of the resumed run's first row"
+    )
 
 
 def test_a_tracker_that_cannot_start_leaves_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +109,68 @@ def test_a_resumed_run_takes_back_the_curves_of_the_steps_that_it_repeats(
         changes = {"steps": steps, "batch_size": 2, "logs": {"tensorboard": True}, "checkpoint": {"every": 1}}
         train(config=small(tmp_path / "run", **changes), resume=steps > 1, quiet=True)
     assert begun == [None, 2]
+
+
+class Stub:
+    """Trackio's functions; `broken` names the one that fails."""
+
+    def __init__(self, broken: str = "") -> None:
+        self.broken, self.calls = broken, []  # type: ignore[var-annotated]
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*given: Any, **named: Any) -> None:
+            print("* Trackio says something")
+            self.calls.append((name, named.get("name"), named.get("step")))
+            if name == self.broken:
+                raise ConnectionResetError("Connection lost")
+
+        return call
+
+
+def test_trackio_gets_the_steps_of_one_run_and_prints_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "trackio", stub := Stub())
+    for steps in (1, 2):
+        train(small(tmp_path / "run", steps=steps, batch_size=2, logs={"trackio": "p"}), resume=steps > 1, quiet=True)
+    name = f"run-{json.loads((tmp_path / 'run/run.json').read_text())['id']}"
+    once = [("init", name, None), ("log", None, 1), ("finish", None, None)]
+    assert stub.calls == [*once, ("init", name, None), ("log", None, 2), ("finish", None, None)]
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("broken", ["log", "finish"])
+def test_a_tracker_that_fails_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: str
+) -> None:
+    """A finished training was left without an adapter, and could not be resumed without the tracker either."""
+    monkeypatch.setitem(sys.modules, "trackio", stub := Stub(broken))
+    logs = {"trackio": "p", "progress": "plain"}
+    assert train(small(tmp_path / "run", steps=2, batch_size=2, logs=logs)).steps == 2
+    assert "trackio failed and gets no more numbers: ConnectionResetError: Connection lost" in capsys.readouterr().out
+    assert [call[0] for call in stub.calls] == (
+        ["init", "log"] if broken == "log" else ["init", "log", "log", "finish"]
+    )
+    assert (tmp_path / "run/adapter").is_dir()
+    monkeypatch.delitem(sys.modules, "trackio")
+    assert train(small(tmp_path / "run", steps=3, batch_size=2), resume=True, quiet=True).steps == 3
+
+
+def test_a_run_that_fails_is_not_shown_as_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    session = SimpleNamespace(log=lambda told, step=None: None, finish=lambda exit_code: ended.append(exit_code))
+    fake = SimpleNamespace(
+        init=lambda **given: session, Settings=dict, Table=lambda **given: None, Html=lambda *given, **more: None,
+        errors=SimpleNamespace(Error=KeyError),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+
+    def interrupt(record: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config=small(tmp_path / "run", steps=2, batch_size=2, logs={"wandb": "p"}), quiet=True, on_step=interrupt)
+    assert ended == [1]
 
 
 @pytest.mark.skipif(not HAVE["tensorboardX"], reason="needs tensorboardX")
