@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
@@ -147,6 +148,44 @@ def test_runs_compared(runs: tuple[Path, Path]) -> None:
     assert "The settings of these runs are the same" in compare([runs[0], runs[0]])
     assert labels_of([Path("/a/x"), Path("/b/x"), Path("/b/y")]) == ["a/x", "b/x", "b/y"]
     assert labels_of([Path("/a/x"), Path("/a/x")]) == ["x (1)", "x (2)"]
+
+
+def test_runs_of_other_envs_are_compared_env_by_env(tmp_path: Path) -> None:
+    """Numbers of Kuhn poker and Nim stood in one row; those of a run that goes on were missing."""
+    for name, envs in (("one", ["KuhnPoker-v0"]), ("two", ["Nim-v0"]), ("both", ["Nim-v0", "KuhnPoker-v0"])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.toml").write_text(to_toml(small(env=[{"id": id} for id in envs])))
+        keys = {id: f"{id}/nash_conv" if len(envs) > 1 else "nash_conv" for id in envs}
+        reward = {f"{id}/a" if len(envs) > 1 else "a": 1.0 for id in envs}
+        measured = {key + end: 0.25 + len(id) + len(end) for id, key in keys.items() for end in ("", "_average")}
+        row = {"step": 1, "reward": reward, "eval": measured}
+        (tmp_path / name / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    text = compare([tmp_path / name for name in ("one", "two", "both")])
+    cells = [
+        re.sub(r"<[^>]*>", "|", row).replace("||", "|").split("|")[1:-1] for row in re.findall("<tr>.*?</tr>", text)
+    ]
+    found = {cell[0]: cell[1:] for cell in cells if "NashConv" in cell[0]}
+    kuhn, nim = 0.25 + len("KuhnPoker-v0"), 0.25 + len("Nim-v0")
+    shown = [[float(x) if x else None for x in row] for row in found.values()]
+    assert [k.split(":")[0] for k in found] == ["KuhnPoker-v0"] * 2 + ["Nim-v0"] * 2, found
+    assert shown == [
+        [kuhn, None, kuhn], [kuhn + 8, None, kuhn + 8], [None, nim, nim], [None, nim + 8, nim + 8],
+    ]  # fmt: skip
+    assert all(text.count(f"Reward by role, {id}: a</") == 1 for id in ("KuhnPoker-v0", "Nim-v0")), "a figure of each"
+
+
+def test_a_report_of_a_run_that_goes_on_shows_nothing_of_its_earlier_end(
+    runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    path = shutil.copytree(runs[0], tmp_path / "run")
+    report_again(path)
+    assert "What the policy does" in (path / "report.html").read_text()
+    (path / "result.json").unlink()
+    last = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({**last, "step": 4}) + "\n")
+    report_again(path)
+    assert "What the policy does" not in (path / "report.html").read_text()
 
 
 def test_by_hand_on_the_command_line(

@@ -117,6 +117,13 @@ def test_figures_of_a_run() -> None:
     assert "spread between steps" in old["reward"].note and len(old["reward"].lines[1].band) == 39
 
 
+def test_alarms_of_evaluations_are_marked_in_the_figure_of_what_was_evaluated() -> None:
+    last = {"eval": {"nash_conv": 0.5}, "alarms": [{"name": "worse"}, {"name": "entropy"}]}
+    found = {f.name: f.marks for f in figures([*rows(3), {"step": 4, "entropy": 0.0, **last}], {"nash_conv": 0.4})}
+    assert (found["nash_conv"], found["entropy"]) == ([(4, "alarm: worse")], [(4, "alarm: entropy")])
+    assert not found["reward"]
+
+
 def test_seats_are_lines_of_the_figure_of_their_mean() -> None:
     rate = {"no_loss_optimal": 0.75, "no_loss_optimal_as_player_0": 1.0, "no_loss_optimal_as_player_1": 0.5}
     found = [f for f in figures([{"step": 1, "eval": rate}], {}) if f.name.startswith("no_loss")]

@@ -16,7 +16,7 @@ from legos_envs import Episode
 from legos_envs.tasks.problems import SPICE, Dataset
 from legos_train.arena.artifact import Artifact, learnability
 from legos_train.arena.artifact_store import ArtifactStore
-from legos_train.arena.curriculum.shares import is_settled, mean, suitable, with_options
+from legos_train.arena.curriculum.shares import is_settled, means, suitable, with_options
 from legos_train.config import sections
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class ItemSampler:
                     self.store.record(at, right, tried, step)
         recorded = [item for name in self.items for item in self.store.entries(name) if item.attempts]
         outside = [float(not self._passes(item)) for item in recorded]
-        return {"tried": float(len(outside)), "pass_rate": mean(rates), "gated": mean(outside)}
+        return {"tried": float(len(outside)), **means(pass_rate=rates, gated=outside)}
 
     def result(self, episode: Episode) -> tuple[str, dict[str, Any], int, int] | None:
         """What an episode says about its item: key, content, how many were right, of how many; None: nothing."""

@@ -11,7 +11,7 @@ from legos_envs import Episode
 from legos_envs.records import Trajectory
 from legos_envs.tasks.problems import ProposerSolver, problem_key
 from legos_train.arena.artifact_store import ArtifactStore
-from legos_train.arena.curriculum.shares import is_settled, mean, suitable, with_options
+from legos_train.arena.curriculum.shares import is_settled, means, suitable, with_options
 from legos_train.config import sections
 
 if TYPE_CHECKING:
@@ -101,8 +101,7 @@ class ProposedProblems:
             "kept": float(len(self.store)),
             "new": float(new),
             "again": repeats / total if total else 0.0,
-            "pass_rate_new": mean(fresh),
-            "pass_rate_again": mean(again),
+            **means(pass_rate_new=fresh, pass_rate_again=again),
         }
 
     def _keep(self, pool: str, info: Mapping[str, Any], right: int, tried: int, step: int) -> bool:

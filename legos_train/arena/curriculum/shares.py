@@ -39,6 +39,6 @@ def with_options(request: EpisodeRequest, options: Mapping[str, Any]) -> Episode
     return dataclasses.replace(request, options={**(request.options or {}), **options})
 
 
-def mean(values: list[float]) -> float:
-    """The mean; 0 of an empty list."""
-    return sum(values) / len(values) if values else 0.0
+def means(**values: list[float]) -> dict[str, float]:
+    """The mean of each list; none where there is nothing to average."""
+    return {name: sum(each) / len(each) for name, each in values.items() if each}

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from legos_train.config import read_toml
 from legos_train.disk import fsops
-from legos_train.observe.eval_numbers import formatted, metric_name, results
+from legos_train.observe.eval_numbers import by_weights, formatted, metric_name, results
 from legos_train.observe.labels import labels_of
 from legos_train.observe.report.changed_settings import differing, flat
 from legos_train.observe.report.figures import figures
 from legos_train.observe.report.report_page import SECTIONS, grid, page, table
 from legos_train.observe.report.svg import Figure, Line
 from legos_train.observe.run_files import RunFiles, read_run
+from legos_train.settings import as_entries
+
+AFTER = ("last", "average", "best")
+PREFIXED = ("eval", "reward", "reward_error", "win_rate", "success_rate")
+"""What a row has of each env."""
 
 
 def compare(dirs: Sequence[Path]) -> str:
@@ -24,9 +30,11 @@ def compare(dirs: Sequence[Path]) -> str:
         RunError: a directory is not a run; the message names it.
     """
     runs = [read_run(Path(path)) for path in dirs]
+    settings = [read_toml(Path(path) / "config.toml") for path in dirs]
+    runs = _by_env(runs, settings)
     labels = labels_of(dirs)
     overlaid = overlay([(label, figures(run.records, run.start)) for label, run in zip(labels, runs)])
-    rows = differing([flat(read_toml(Path(path) / "config.toml")) for path in dirs])
+    rows = differing([flat(each) for each in settings])
     body = [(section, grid([f for f in overlaid if f.section == section])) for section in SECTIONS]
     same = "<p>The settings of these runs are the same.</p>"
     sections = [
@@ -65,6 +73,37 @@ def overlay(runs: Sequence[tuple[str, Sequence[Figure]]]) -> list[Figure]:
     return out
 
 
+def _by_env(runs: Sequence[RunFiles], settings: Sequence[Mapping[str, Any]]) -> list[RunFiles]:
+    """The runs, with the name of its env before the numbers of each that has only one, unless all have the same envs.
+
+    In a run with several envs, numbers have such names already.
+    """
+    names = [[entry.get("name") or entry["id"] for entry in as_entries(each.get("env", ()))] for each in settings]
+    if len({frozenset(each) for each in names}) == 1:
+        return list(runs)
+    return [_of_env(run, own[0]) if len(own) == 1 else run for run, own in zip(runs, names)]
+
+
+def _of_env(run: RunFiles, env: str) -> RunFiles:
+    def named(numbers: Mapping[str, Any]) -> dict[str, Any]:
+        return {key if "/" in key or key == "step" else f"{env}/{key}": value for key, value in numbers.items()}
+
+    records = [
+        {key: named(value) if key in PREFIXED and isinstance(value, Mapping) else value for key, value in row.items()}
+        for row in run.records
+    ]
+    result = {key: named(value) if key in AFTER else value for key, value in run.result.items()}
+    return RunFiles(records, named(run.start), result)
+
+
+def _after(run: RunFiles) -> list[Mapping[str, Any]]:
+    """The numbers of the last, the average and the best weights; of a run that goes on, by its last evaluation."""
+    if run.result:
+        return [run.result.get(kind) or {} for kind in AFTER]
+    evaluated = [row["eval"] for row in run.records if row.get("eval")]
+    return [*by_weights(evaluated[-1]), {}] if evaluated else [{}, {}, {}]
+
+
 def _numbers(runs: Sequence[RunFiles]) -> list[list[str]]:
     """Steps, time and trained tokens; then every measured number before, last, average, best."""
     records = [run.records for run in runs]
@@ -74,7 +113,7 @@ def _numbers(runs: Sequence[RunFiles]) -> list[list[str]]:
         ["trained tokens", *(f"{sum(x.get('action_tokens') or 0 for x in r):,}" for r in records)],
         ["finished", *("yes" if run.result else "no" for run in runs)],
     ]
-    tables = [[run.start, *(run.result.get(kind, {}) for kind in ("last", "average", "best"))] for run in runs]
+    tables = [[run.start, *_after(run)] for run in runs]
     for key in [key for key in results(*chain(*tables)) if key != "step"]:
         for k, name in enumerate(("before", "last", "weight average", "best")):
             if any(key in table[k] for table in tables):

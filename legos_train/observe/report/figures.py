@@ -41,7 +41,7 @@ ALARMS = {
     "zero_advantages": "zero_advantages",
     "kl": "kl",
 }
-"""The figure in which an alarm of the collapse monitor is marked."""
+"""The figure in which an alarm of the collapse monitor is marked; those of evaluations are in the first of these."""
 
 SINGLE = (
     ("invalid_rate", "Invalid games", "share of games ended by an invalid move", "Health", (0.0, None)),
@@ -86,7 +86,9 @@ def figures(
             [step, value]; or `left_out`, why that is not known.
     """
     window = window_of(len(records))
-    out = [*_measured(records, start or {}, references or {}, unsampled or {}), *_by_role(records, window)]
+    measured = _measured(records, start or {}, references or {}, unsampled or {})
+    followed = measured[0].name.partition("--")[0] if measured else ""
+    out = [*measured, *_by_role(records, window)]
     for key, title, unit, section, bounds in SINGLE:
         if lines := _lines(records, key, title, window):
             note = _note(window, spread=True) if any(line.band for line in lines) else _mean(window)
@@ -95,7 +97,8 @@ def figures(
     marks: dict[str, list[tuple[float, str]]] = {}
     for record in records:
         for alarm in record.get("alarms") or ():
-            marks.setdefault(ALARMS.get(alarm["name"], ""), []).append((record["step"], f"alarm: {alarm['name']}"))
+            name = alarm["name"]
+            marks.setdefault(ALARMS.get(name, followed), []).append((record["step"], f"alarm: {name}"))
     return [replace(figure, marks=marks.get(figure.name.partition("--")[0], ())) for figure in out]
 
 

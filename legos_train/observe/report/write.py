@@ -46,7 +46,10 @@ def write_report(
     """
     kept = path / "figures/data.json"
     fresh = facts is not None
-    facts = facts if facts is not None else json.loads(kept.read_text()) if kept.exists() else {}
+    if facts is None:
+        facts = json.loads(kept.read_text()) if kept.exists() else {}
+        if facts.get("steps") != result.steps:  # of an earlier end; the run has been continued since
+            facts = {"references": facts.get("references")}
     drawn = figures(records, result.start, facts.get("references"), facts.get("unsampled"))
     maps = _heat_maps(facts.get("league") or {})
     by_section = {name: grid([f for f in drawn if f.section == name]) for name in SECTIONS}
@@ -82,7 +85,7 @@ def write_report(
     for name, svg, _ in maps:
         (folder / f"{name}.svg").write_text(standalone(svg), encoding="utf-8")
     if fresh and facts:
-        kept.write_text(json.dumps(facts) + "\n", encoding="utf-8")
+        kept.write_text(json.dumps({**facts, "steps": result.steps}) + "\n", encoding="utf-8")
 
 
 def report_again(path: Path) -> Path:
