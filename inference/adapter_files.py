@@ -6,6 +6,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,10 +62,7 @@ def read_adapter(path: str | Path, model: nn.Module | None = None, *, max_rank: 
         )
     shapes = linear_shapes(model) if model is not None else _own_shapes(weights)
     check_adapter(shapes, weights, scale=float(scale), max_rank=max_rank)
-    for name in sorted(weights):
-        got = weights[name].shape[1 if name.endswith("lora_a") else 0]
-        if got != rank:
-            raise AdapterError(f"{name} has rank {got}, but {config_file.name} says {rank}")
+    _check_rank(weights, rank, config_file.name)
     return AdapterWeights(weights, float(scale), rank, config)
 
 
@@ -85,7 +83,15 @@ def _read_peft(folder: Path, model: nn.Module | None, max_rank: int) -> AdapterW
         raise AdapterError(f"the adapter at {folder} cannot be read: {error}") from error
     shapes = linear_shapes(model) if model is not None else _own_shapes(weights)
     check_adapter(shapes, weights, scale=scale, max_rank=max_rank)
+    _check_rank(weights, rank, peft_files.CONFIG)
     return AdapterWeights(weights, scale, rank, config)
+
+
+def _check_rank(weights: Mapping[str, mx.array], rank: int, config: str) -> None:
+    for name in sorted(weights):
+        got = weights[name].shape[1 if name.endswith("lora_a") else 0]
+        if got != rank:
+            raise AdapterError(f"{name} has rank {got}, but {config} says {rank}")
 
 
 def _read_together(folder: Path, names: tuple[str, ...]) -> list[bytes]:

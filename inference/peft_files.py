@@ -94,10 +94,14 @@ def from_peft(body: bytes, config: Mapping[str, Any]) -> tuple[dict[str, tensors
     Raises:
         AdapterError: it is not a plain LoRA of one rank.
     """
-    if config.get("peft_type") != "LORA" or config.get("use_dora") or config.get("bias", "none") != "none":
-        raise AdapterError(f"plain LoRA without biases is accepted, got peft_type {config.get('peft_type')!r}")
-    rank, alpha = config.get("r"), config.get("lora_alpha")
-    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float) or not math.isfinite(alpha):
+    plain = {"peft_type": "LORA", "use_dora": False, "bias": "none", "alora_invocation_tokens": None}
+    for name, wanted in plain.items():
+        if (config.get(name) or wanted) != wanted or (name == "peft_type" and not config.get(name)):
+            raise AdapterError(f"{CONFIG}: plain LoRA without biases is accepted, got {name} = {config.get(name)!r}")
+    rank: Any = config.get("r")
+    alpha: Any = config.get("lora_alpha")
+    numbers = bool not in (type(rank), type(alpha)) and isinstance(rank, int) and isinstance(alpha, int | float)
+    if not numbers or rank < 1 or not math.isfinite(alpha):
         raise AdapterError(f"{CONFIG}: r of at least 1 and a finite lora_alpha are needed, got {rank!r} and {alpha!r}")
     for pattern in ("rank_pattern", "alpha_pattern"):
         if config.get(pattern):

@@ -170,8 +170,10 @@ class Worker:
 class AsyncEngine:
     """A `Worker` for one asyncio loop. Use `async with`, or `start` and `close`."""
 
-    def __init__(self, make_engine: Callable[[], Engine]) -> None:
+    def __init__(self, make_engine: Callable[[], Engine], unread: Callable[[Completion], None] | None = None) -> None:
+        """`unread` is called with completions of requests that were forgotten before they ended."""
         self.worker = Worker(make_engine, self._from_thread)
+        self._unread = unread
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listeners: dict[int, asyncio.Queue[Event]] = {}
         self._ended: set[int] = set()  # completed, but not read to the end
@@ -212,6 +214,11 @@ class AsyncEngine:
     def running(self) -> int:
         """Number of unfinished requests."""
         return len(self._listeners) - len(self._ended) + self._starting
+
+    @property
+    def held(self) -> int:
+        """Number of requests that are unfinished or whose events have not all been read."""
+        return len(self._listeners) + self._starting
 
     async def call(self, function: Callable[[Engine], T]) -> T:
         """Run a function of the engine in its thread."""
@@ -301,6 +308,8 @@ class AsyncEngine:
                 inbox.put_nowait(event)
                 if isinstance(event, Completion):
                     self._ended.add(request_id)
+            elif isinstance(event, Completion) and self._unread is not None:
+                self._unread(event)
 
 
 def _submit_all(engine: Engine, requests: list[Request]) -> list[int]:

@@ -150,8 +150,12 @@ class Adapters:
             await self._remove(name, for_good=for_good)
 
     async def _remove(self, name: str, *, for_good: bool) -> None:
-        await self.engine.call(lambda engine: engine.unpublish(name, for_good=for_good))
-        del self.versions[name]
+        version = self.versions.pop(name)  # first, so that who asks for it meanwhile fetches it and waits
+        try:
+            await self.engine.call(lambda engine: engine.unpublish(name, for_good=for_good))
+        except BaseException:
+            self.versions[name] = version
+            raise
         self._used.pop(name, None)
         self._fetched.discard(name)
 

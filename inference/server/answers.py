@@ -85,6 +85,10 @@ def _provenance(body: SamplingRequest, choice: Choice) -> dict[str, Any]:
     return facts
 
 
+UNSENT = 256
+"""Events of a stream that wait to be sent; the others stay with the engine, whose room they keep occupied."""
+
+
 async def events(
     generator: CompletionHandler, body: SamplingRequest, ids: list[int], choices: list[Choice], model: str
 ) -> AsyncGenerator[bytes, None]:
@@ -93,15 +97,15 @@ async def events(
     head = envelope("chat.completion.chunk" if chat else "text_completion", model)
     with_logprobs = body.wants_logprobs
     with_usage = body.stream_options is not None and body.stream_options.include_usage
-    inbox: asyncio.Queue[tuple[Choice, Delta | Completion | Exception]] = asyncio.Queue()
+    inbox: asyncio.Queue[tuple[Choice, Delta | Completion | Exception]] = asyncio.Queue(UNSENT)
     start = time.perf_counter()
 
     async def follow(request_id: int, choice: Choice) -> None:
         try:
             async for event in generator.engine.events(request_id):
-                inbox.put_nowait((choice, event))
+                await inbox.put((choice, event))
         except Exception as error:  # else the stream would wait forever
-            inbox.put_nowait((choice, error))
+            await inbox.put((choice, error))
 
     tasks = [asyncio.ensure_future(follow(*pair)) for pair in zip(ids, choices)]
     try:

@@ -50,12 +50,12 @@ def add(app: FastAPI, server: Server) -> None:
             with server.room(count):
                 guided = isinstance(body, ChatRequest) and bool(body.must_call or body.schema_to_follow is not None)
                 at_once = size <= SHORT and server.gate.is_set() and not guided
-                choices = make(adapter, None) if at_once else await _unless_left(request, prepared())
+                choices = make(adapter, None) if at_once else await unless_left(request, prepared())
             ids: list[int] | None = None
             while ids is None:
                 if isinstance(body, CompletionRequest) and body.echo:
                     with server.room(count):
-                        await _unless_left(request, echo(server.engine, generator.report, body, choices))
+                        await unless_left(request, echo(server.engine, generator.report, body, choices))
                 only_prompts = all(choice.done for choice in choices)
                 with suppress(Outdated):  # a new version arrived meanwhile: read the prompt again under it
                     ids = [] if only_prompts else await generator.submit(choices)
@@ -67,7 +67,7 @@ def add(app: FastAPI, server: Server) -> None:
             )
             return _Events(generator, told, ids)
         if ids:
-            await _unless_left(request, generator.finish(ids, choices))
+            await unless_left(request, generator.finish(ids, choices))
         size = sum(choice.size(body.return_token_ids) for choice in choices)
         written = (lambda: reply.whole(choices[0])) if reply else (lambda: whole(generator, body, choices, model))
         return Response(await server.reader.run(size, written), media_type="application/json")
@@ -119,7 +119,7 @@ class _Events(StreamingResponse):
             await self._content.aclose()
 
 
-async def _unless_left(request: Request, work: Awaitable[T]) -> T:
+async def unless_left(request: Request, work: Awaitable[T]) -> T:
     """The result of some work, which is cancelled when the client leaves."""
     task = asyncio.ensure_future(work)
     watch = asyncio.ensure_future(_left(request))

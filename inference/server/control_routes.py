@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Literal
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
+from inference.server.completion_routes import unless_left
 from inference.server.server import Server
 
 
@@ -32,24 +33,25 @@ def add(app: FastAPI, server: Server) -> None:
     async def metrics() -> Response:
         return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")
 
+    async def idle(before: int) -> None:
+        """Waits until nothing runs, or somebody resumes or pauses."""
+        while resumed == before and not worker.paused and await server.engine.call(lambda engine: engine.busy):
+            await asyncio.sleep(0.01)
+
     @app.post("/pause")
-    async def pause(mode: Literal["abort", "wait", "keep"] = "abort") -> dict[str, Any]:
+    async def pause(request: Request, mode: Literal["abort", "wait", "keep"] = "abort") -> dict[str, Any]:
         """keep: freeze everything until /resume; wait: let running requests finish first; abort: end them.
 
-        A server that shuts down while a pause waits is no longer paused: it has to finish the requests it accepted.
+        A server that shuts down while a pause waits is no longer paused: it has to finish the requests it accepted. A
+        client that leaves while its pause waits takes it back.
         """
         server.open()
         before = resumed
         if mode == "wait":
             server.gate.clear()
         try:
-            while (
-                mode == "wait"
-                and resumed == before
-                and not worker.paused
-                and await server.engine.call(lambda engine: engine.busy)
-            ):
-                await asyncio.sleep(0.01)
+            if mode == "wait":
+                await unless_left(request, idle(before))
             server.open()
             if resumed != before:
                 return {"paused": False, "mode": mode}

@@ -28,6 +28,7 @@ from inference.server.protocol import error_body
 
 MAX_HEAD = 32 << 10  # bytes that may be buffered before a head ends; the guard accepts less
 MOST_CONNECTIONS = 8192
+BACKLOG = 64  # connections accepted before any silent one is replaced: they must fit in `_OWN_FILES`
 _OWN_FILES = 128  # descriptors that the server itself may need
 
 
@@ -191,6 +192,7 @@ def make_server(app: Any, host: str, port: int, drain_seconds: int = 30) -> uvic
         server_header=False,
         http=_Protocol,
         ws="none",
+        backlog=BACKLOG,
     )
     return _Server(config)
 

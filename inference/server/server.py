@@ -20,6 +20,7 @@ from inference.server.metrics import Metrics
 from inference.server.protocol import ServerError
 from inference.server.settings import Settings
 from inference.text import PROTOCOL, Conversations, Renderer, template_digest, tokenizer_digest
+from inference.types import Completion
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class Server:
         self.settings = settings
         self.metrics = Metrics(lambda: self.adapters.versions)
         self.reader = Reader()
-        self.engine = AsyncEngine(self._make_engine)
+        self.engine = AsyncEngine(self._make_engine, self._count_unread)
         self.adapters = Adapters(
             self.engine,
             self.metrics,
@@ -116,6 +117,11 @@ class Server:
         self.when_ready()
         self.ready = True
 
+    def _count_unread(self, done: Completion) -> None:
+        """Adds the completion of a client that left to the metrics."""
+        if self.generator is not None:
+            self.generator.count(done)
+
     async def _return_memory(self) -> None:
         while True:
             await asyncio.sleep(TRIM_SECONDS)
@@ -179,10 +185,13 @@ class Server:
         """
         if count > self.settings.max_queue:
             raise ServerError(400, f"{count} completions in one request; at most {self.settings.max_queue} are served")
-        here = self.engine.running + self._coming
+        here = self.engine.held + self._coming
         if here + count > self.settings.max_queue:
             raise ServerError(
-                429, f"{here} completions are waiting or running; try again later", "rate_limit_error", retry_after=1
+                429,
+                f"{here} completions are waiting, running or not yet read; try again later",
+                "rate_limit_error",
+                retry_after=1,
             )
         self._coming += count
         try:

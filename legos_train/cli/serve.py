@@ -86,6 +86,11 @@ def make_parser() -> Parser:
         help="whether to submit a step before the last one's tokens are known; tokens stay the same (default: auto, "
         "on Metal and CUDA)",
     )
+    number(
+        "--patience",
+        round(DEFAULTS.patience),
+        "seconds that one step may take, with long prompts, before /health says that the engine is stuck",
+    )
     number("--drain-seconds", 30, "seconds that running requests may continue after SIGTERM", least=0)
     return p
 
@@ -121,6 +126,7 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
         keys=keys,
         hosts=(*DEFAULTS.hosts, options.host, *options.allowed_host),
         max_queue=options.max_queue,
+        patience=options.patience,
         dequantize=options.dequantize,
         threads=options.threads,
         engine={

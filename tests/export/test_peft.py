@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from inference import load, read_adapter
+from inference import AdapterError, load, read_adapter
 from legos_train.cli.main import main
 from legos_train.disk import save_adapter
 from legos_train.errors import ExportError
@@ -180,6 +180,24 @@ def foreign(folder: Path, **changes: Any) -> Path:
     }
     (folder / "adapter_config.json").write_text(json.dumps({**said, "base_model_name_or_path": "org/name", **changes}))
     return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"r": 8}, r"has rank 4, but adapter_config\.json says 8"),
+        ({"r": True}, "r of at least 1"),
+        ({"lora_alpha": True}, "finite lora_alpha"),
+        ({"alora_invocation_tokens": [1, 2]}, r"got alora_invocation_tokens = \[1, 2\]"),
+        ({"use_dora": True}, "got use_dora = True"),
+        ({"peft_type": None}, "got peft_type = None"),
+    ],
+)
+def test_peft_folders_that_mean_something_else_are_not_served_as_lora(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(AdapterError, match=message):
+        read_adapter(foreign(tmp_path / "peft", **changes))
 
 
 @pytest.mark.parametrize(("changes", "scale"), [({}, 2.5), ({"use_rslora": True}, 5.0)])

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from test_adapters_http import LONG, adapters, during, load, said
+from test_running import Hold
 
 from benchmarks.wire import Connection, Live, Reply, head
 from inference.engine import exact, prompt_reading
@@ -381,6 +382,22 @@ def test_what_was_published_over_a_folder_of_its_name_does_not_make_room_for_it(
     digest = send("a", 5).json()["digest"]
     assert "--max-adapters" in refused(send("c", 1), 400)
     assert (said(server, "a")["policy_version"], said(server, "a")["adapter_digest"]) == (5, digest)
+
+
+def test_an_adapter_that_is_being_evicted_is_fetched_again(
+    serve: Callable[..., Live], pool: ThreadPoolExecutor, adapter_bytes: Bytes, tmp_path: Path
+) -> None:
+    """A request that came in between was answered 404, although the folder was there."""
+    (tmp_path / "a").mkdir()
+    write(tmp_path / "a", adapter_bytes(0))
+    server = serve(adapter_root=tmp_path, max_adapters=1)
+    assert said(server, "a")["policy_version"] == 1
+    with Hold(server):
+        leaving = pool.submit(server.ask, "DELETE", "/v1/adapters/a")
+        server.until(lambda: "a" not in server.core.adapters.versions)
+        coming = pool.submit(said, server, "a")
+        time.sleep(0.1)
+    assert leaving.result(10).status == 200 and coming.result(20)["adapter"] == "a"
 
 
 def test_an_adapter_that_a_request_is_about_to_use_makes_no_room(

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from benchmarks.wire import Connection, Live, head
 from inference import adapter_files, tensors
 from inference.bounded_cache import BoundedCache, footprint
-from inference.server import answers, bodies
+from inference.server import answers, bodies, running
 from inference.server.guard import Guard
 from inference.server.metrics import Metrics
 from inference.server.protocol import ChatRequest, CompletionRequest
@@ -362,3 +362,8 @@ def test_pages_of_other_origins_change_nothing(live: Live, origin: str, host: st
     assert live.core.engine.worker.paused == (status == 200)
     if status == 200:
         live.ask("POST", "/resume")
+
+
+def test_a_burst_of_connections_fits_in_the_descriptors_kept_free() -> None:
+    """The loop accepts so many at once, before any can be replaced; with 2048 it ran out, and logged each one."""
+    assert running.make_server(None, "127.0.0.1", 0).config.backlog < running._OWN_FILES

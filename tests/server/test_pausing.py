@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -73,6 +74,44 @@ def test_resume_ends_a_pause_that_still_waits(serve: Callable[..., Live], pool: 
     assert pausing.result(10).json() == {"paused": False, "mode": "wait"}
     assert len(ids(running.result(10))) == 150 and live.core.gate.is_set()
     assert live.ask("GET", "/is_paused").json() == {"is_paused": False} and ask(live, 3).status == 200
+
+
+def test_a_client_that_leaves_takes_its_waiting_pause_back(
+    serve: Callable[..., Live], pool: ThreadPoolExecutor
+) -> None:
+    """Nobody had an answer that told to resume, and the server froze later."""
+    live = serve()
+    running = started(live, pool)
+    with Hold(live):
+        gone = Connection(live.port).send(post("/pause?mode=wait", {}))
+        live.until(lambda: not live.core.gate.is_set())
+        gone.close()
+        live.until(live.core.gate.is_set)
+    assert len(ids(running.result(10))) == 150
+    assert live.ask("GET", "/is_paused").json() == {"is_paused": False} and ask(live, 3).status == 200
+
+
+def test_streams_that_are_not_read_take_room_in_the_queue(serve: Callable[..., Live]) -> None:
+    """Their events were kept without a limit, and counted as nothing."""
+    live = serve(max_queue=16)
+    body = BODY | {"max_tokens": 480, "n": 16, "stream": True, "logprobs": 20}
+    deaf = Connection(live.port)
+    deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    deaf.send(post("/v1/completions", body))
+    live.until(lambda: live.core.engine.held == 16)
+    live.until(lambda: live.core.engine.running == 0)
+    assert live.core.engine.held > 0 and "not yet read" in ask(live, 3, n=16).json()["error"]["message"]
+    deaf.reset()
+    live.until(lambda: live.core.engine.held == 0)
+    assert ask(live, 3, n=16).status == 200
+
+
+def test_completions_of_clients_that_left_are_counted(serve: Callable[..., Live]) -> None:
+    live = serve()
+    gone = Connection(live.port).send(post("/v1/completions", BODY | {"max_tokens": 480, "stream": True}))
+    gone.socket.recv(1)
+    gone.reset()
+    live.until(lambda: 'legos_completions_total{reason="aborted"} 1.0' in live.ask("GET", "/metrics").body.decode())
 
 
 def test_a_pause_admits_no_more_than_the_queue_holds(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
