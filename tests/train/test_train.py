@@ -222,7 +222,9 @@ def test_wandb_is_imported_only_when_asked_for_and_gets_every_step(tmp_path: Pat
     import types
 
     logged: list[dict] = []
-    session = types.SimpleNamespace(log=lambda row, step=None: logged.append(row), finish=lambda: logged.append({}))
+    session = types.SimpleNamespace(
+        log=lambda row, step=None: logged.append(row), finish=lambda exit_code: logged.append({})
+    )
     seen: dict = {}
     fake = types.SimpleNamespace(
         init=lambda **given: seen.update(given) or session,
