@@ -61,7 +61,7 @@ def locate(spec: str) -> tuple[str, Path | None]:
         model = str(run_settings(path).get("model", "tiny"))
         found = _of_run(path, which)
         bases.check_run(path, model)
-        return model, found
+        return _near(model, path), found
     if at and "/" in name and name[0] not in "./" and not path.parent.exists():
         return spec, None  # of the hub, at a revision
     if at:
@@ -72,7 +72,7 @@ def locate(spec: str) -> tuple[str, Path | None]:
         if not found:
             raise PolicyError(f"the adapter {spec!r} does not say which model it is for; write MODEL+{spec}")
         bases.check_adapter(path)
-        return found, path
+        return _near(found, path), path
     if "/" in spec and not path.exists() and (runs := sorted(path.parent.glob("*/config.toml"))):
         names = ", ".join(str(found.parent) for found in runs[:8])
         raise PolicyError(f"no run {spec!r}; that folder has: {names}")
@@ -96,6 +96,14 @@ def run_and_weights(spec: str) -> tuple[str, str]:
     """
     name, at, which = spec.rpartition("@")
     return (name, which) if at and not (Path(spec) / "config.toml").is_file() else (spec, "")
+
+
+def _near(model: str, run: Path) -> str:
+    """A base model as a run names it: relative to where it was started, which is this folder or one above the run."""
+    if model in BUNDLED or Path(model).exists():
+        return model
+    above = (folder / model for folder in run.absolute().parents)
+    return next((str(place) for place in above if (place / "config.json").is_file()), model)
 
 
 def _model_and_adapter(spec: str) -> tuple[str, str] | None:

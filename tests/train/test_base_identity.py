@@ -96,3 +96,18 @@ def test_a_run_may_have_a_plus_or_an_at_in_its_name(tmp_path: Path) -> None:
     }
     assert words.locate(f"tiny+{tmp_path}/b+c/adapter") == ("tiny", tmp_path / "b+c/adapter")
     assert words.locate("owner/name@main") == ("owner/name@main", None)
+
+
+def test_a_local_model_is_found_from_another_folder(
+    tmp_path: Path, random_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was looked for on the hub, by its relative path."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/model").symlink_to(random_model_dir)
+    monkeypatch.chdir(tmp_path)
+    train(small(Path("runs/x"), model="own/model", steps=1, batch_size=2), quiet=True)
+    assert words.locate("runs/x") == ("own/model", Path("runs/x/adapter"))
+    monkeypatch.chdir(tmp_path / "own")
+    for word in ("../runs/x", "../runs/x/adapter"):
+        base, adapter = words.locate(word)
+        assert Path(base).resolve() == random_model_dir.resolve() and adapter == Path("../runs/x/adapter")
