@@ -80,6 +80,13 @@ SAMPLES = (
 that are solved, most of them in the end, are left out.
 """
 RAE = ("--credit.name", "rae")
+FACTS = (
+    *("--credit.name", "grpo", "--group-size", "2"),
+    *("--loss.kl", "0.3", "--loss.kl-end", "0.01", "--optim.lr-end", "0.05"),
+)
+"""Where each answer must first be met by chance: with a small KL weight from the start, the policy gives up rare
+answers before it has met the question for which they are right.
+"""
 BASE = ("--league.mode", "fixed", "--league.opponents", "base")
 FEW = ("--eval.games", "32")  # where games are long
 SLOW = ("--optim.lr", "5e-4")
@@ -118,7 +125,7 @@ TASKS: dict[str, Task] = {
     "ProposerSolver-v0": Task((*_steps(40, 64), *RAE), "optimal", "self", items=True, seat="proposer=scripted:optimal"),
     "RedBlue-v0": Task((*_steps(50, 64), *RAE), "sound", "base", items=True, args=("probes=1",)),
     "RefineLoop-v0": Task((*_steps(60, 64), *GROUP), "good", "self", items=True),
-    "SPICE-v0": Task((*_steps(50, 64), *RAE), "reader", "self", items=True, seat="challenger=scripted:cloze"),
+    "SPICE-v0": Task((*_steps(900, 64), *FACTS), "reader", "self", items=True, seat="challenger=scripted:cloze"),
     "SelfDistillation-v0": Task(
         (*_steps(1300, 64), *SAMPLES),
         *("oracle", "self"),
