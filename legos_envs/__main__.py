@@ -1,5 +1,6 @@
 """`python -m legos_envs` lists the environments; `python -m legos_envs TextArena` lists those of that namespace."""
 
+import os
 import sys
 
 from legos_envs.registry import NAMESPACE, catalogue
@@ -9,4 +10,8 @@ if __name__ == "__main__":
     if any(name.startswith("-") for name in names):
         print(__doc__)
     else:
-        print("\n\n".join(map(catalogue, names)))
+        text = "\n\n".join(map(catalogue, names))
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:  # as by `| head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python flushes at its end

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import signal
 from pathlib import Path
+from typing import Any
 
 
 class ConfigError(ValueError):
@@ -31,7 +32,11 @@ class RankLost(TrainingError):
     """Another rank of a data-parallel run has ended or cannot be reached."""
 
     def __init__(self, what: str):
+        self.what = what
         super().__init__(f"{what}; its own messages say why. Start all ranks again with --resume")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.what,)
 
 
 class NothingToLearn(TrainingError):
@@ -51,6 +56,9 @@ class Stopped(BaseException):
         self.signal = signal.Signals(number)
         self.exit_code = 128 + number
         super().__init__(f"stopped by {self.signal.name}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (int(self.signal),)
 
 
 class ExportError(ValueError):

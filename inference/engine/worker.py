@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -238,7 +238,7 @@ class AsyncEngine:
             pending.add_done_callback(self._abandon)
             raise
 
-    async def events(self, request_id: int) -> AsyncIterator[Event]:
+    async def events(self, request_id: int) -> AsyncGenerator[Event, None]:
         """The request's deltas, if it streams, and its completion; can be read once. Leaving early aborts it."""
         inbox = self._listeners[request_id]
         done = False

@@ -8,6 +8,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from inference.server.choices import Choice, finite, usage
@@ -102,8 +103,9 @@ async def events(
 
     async def follow(request_id: int, choice: Choice) -> None:
         try:
-            async for event in generator.engine.events(request_id):
-                await inbox.put((choice, event))
+            async with aclosing(generator.engine.events(request_id)) as own:
+                async for event in own:
+                    await inbox.put((choice, event))
         except Exception as error:  # else the stream would wait forever
             await inbox.put((choice, error))
 

@@ -25,6 +25,7 @@ from inference import BUNDLED
 from legos_envs import Episode
 from legos_envs.table import keyed_generator
 from legos_train.arena.request import JUDGE, EnvSlot, EpisodeRequest, TaskSampler, make_slot
+from legos_train.errors import ConfigError
 from legos_train.players import Actor, actors
 from legos_train.rollout import Job
 
@@ -65,12 +66,15 @@ class Arena:
         self.league: League | None = None
         self.from_config = False
         """Whether all envs came from a config, so that another process can make them from their ids."""
+        self.configured: dict[str, Any] = {"actors": set(), "samplers": [], "stores": set()}
+        """What else came from a config: roles, samplers and the names of stores. See `forget_config`."""
 
     # --- what there is -----------------------------------------------------------------------------------------------
 
     def add_actor(self, actor: Actor) -> None:
         """Sets who plays a role; the last call counts."""
         self.actors[actor.role] = actor
+        self.configured["actors"].discard(actor.role)
 
     def add_env(
         self,
@@ -116,6 +120,15 @@ class Arena:
     def add_sampler(self, sampler: TaskSampler) -> None:
         """Adds a task sampler, which may change the options of requests and learns from finished episodes."""
         self.samplers.append(sampler)
+
+    def forget_config(self) -> None:
+        """Takes out what an earlier run's config has put in, so that the next run has only that of its own."""
+        self.actors = {role: actor for role, actor in self.actors.items() if role not in self.configured["actors"]}
+        self.samplers = [one for one in self.samplers if all(one is not old for old in self.configured["samplers"])]
+        self.stores = {name: store for name, store in self.stores.items() if name not in self.configured["stores"]}
+        self.envs = {} if self.from_config else self.envs
+        self.from_config = False
+        self.configured = {"actors": set(), "samplers": [], "stores": set()}
 
     # --- what is played ----------------------------------------------------------------------------------------------
 
@@ -172,7 +185,7 @@ class Arena:
         for place, request in enumerate(requests):
             slot = self.slot(request.env)
             if request.seed is not None:
-                seed = request.seed
+                seed = int(request.seed)  # it may be one of NumPy's
             elif request.group is None:
                 seed = int(drawn.integers(2**31))
             else:
@@ -187,6 +200,10 @@ class Arena:
             if (key := (slot.name, str(group))) not in numbers:
                 numbers[key] = counts[slot.name] = counts.get(slot.name, -1) + 1
             roles = request.train_roles if request.train_roles is not None else slot.train_roles
+            if roles and (unknown := {*roles} - (there := {role for role, _ in slot.seats.values()})):
+                raise ConfigError(
+                    f"train_roles of {slot.name} names {sorted(unknown)}; it has the roles {sorted(there)}"
+                )
             if roles is None and self.train_roles:
                 roles = self.train_roles
             if slot.name not in seated:
@@ -268,14 +285,11 @@ class Arena:
             actors.ANYBODY: actor,
             actors.UNTRAINED: replace(actor, model=judge, temperature=0.0, trainable=False),
         }
-        for role, given in self.actors.items():
-            env, slash, name = role.rpartition("/")
-            if role in slot.seats or not slash:
-                out[role] = given
+        prefix = f"{slot.name}/"
+        out |= {role: given for role, given in self.actors.items() if role in slot.seats or "/" not in role}
         for role, given in self.actors.items():  # what is said for this env alone comes last
-            env, slash, name = role.rpartition("/")
-            if slash and env == slot.name:
-                out[name] = given
+            if role.startswith(prefix):
+                out[role.removeprefix(prefix)] = given
         out = {k: a if a.max_tokens else replace(a, max_tokens=self.default.max_tokens) for k, a in out.items()}
         if self.learners:
             for agent, (role, trained) in slot.seats.items():

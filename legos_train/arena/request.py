@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from pettingzoo import AECEnv
 
-from legos_envs import Episode
+from legos_envs import Episode, records
 from legos_train.config import sections
+from legos_train.errors import ConfigError
 from legos_train.players import Actor, actors
 from legos_train.rollout import env_maker
 
@@ -63,17 +64,36 @@ class EnvSlot:
     """Whether it has seats that are not trained, and `JUDGE` among its scripted players."""
 
     def entry(self) -> sections.EnvEntry:
-        """The env as a config entry; an env given as an object has its name as id."""
+        """The env as a config entry; an env given as an object has its name as id.
+
+        Raises:
+            ConfigError: an argument or option cannot be written to a file, of which another process makes the env.
+        """
         return sections.EnvEntry(
             id=self.id or self.name,
             name=self.name,
             weight=self.weight,
-            args=self.args,
-            options=self.options,
+            args=self._written("args", self.args),
+            options=self._written("options", self.options),
             train_roles=self.train_roles,
             credit=self.credit,
             league=self.league,
         )
+
+    def _written(self, what: str, given: dict[str, Any]) -> dict[str, Any]:
+        out = {}
+        for name, value in given.items():
+            try:
+                out[name] = records.jsonable(value)
+            except TypeError:
+                if self.id is not None:
+                    kind = type(value).__name__
+                    raise ConfigError(
+                        f"{what} {name!r} of env {self.name!r} is of type {kind}, which config.toml cannot hold; "
+                        "give texts, numbers, lists or tables, or a class or function that makes the env"
+                    ) from None
+                out[name] = f"<{getattr(value, '__qualname__', type(value).__qualname__)}>"  # the env is code anyway
+        return out
 
     @property
     def trained(self) -> list[str]:
@@ -90,9 +110,8 @@ def actor_of(role: str, entry: sections.ActorEntry, default: Actor, slots: Itera
         default: who plays unless set otherwise.
         slots: the envs that may have the role.
     """
-    wanted = role.rpartition("/")[2]
-    seats = [seat for slot in slots for seat in slot.seats.items()]
-    trained = wanted == actors.ANYBODY or any(t for agent, (own, t) in seats if wanted in (agent, own))
+    seats = [(role.removeprefix(f"{slot.name}/"), seat) for slot in slots for seat in slot.seats.items()]
+    trained = any(t for wanted, (agent, (own, t)) in seats if wanted in (agent, own, actors.ANYBODY))
     model = entry.model or (actors.POLICY if trained else actors.BASE)
     warm = entry.temperature if entry.temperature is not None else (default.temperature if trained else 0.0)
     tokens = entry.max_tokens or default.max_tokens

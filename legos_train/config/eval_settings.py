@@ -63,8 +63,8 @@ class EvaluationSettings(Section):
     """Evaluations during training, on fixed seeds."""
 
     every: int = Field(default=10, ge=0)
-    """Steps between evaluations; 0 (as in games of over 500 information sets): only before the first and after the
-    last."""
+    """Steps between evaluations; 0 (as where over 500 information sets are computed): only before the first and
+    after the last."""
     games: int = Field(default=256, ge=2)
     """Games against random play, if no exact value can be computed."""
     best: str | None = None

@@ -315,11 +315,14 @@ class TrainConfig(Section):
     @property
     def grouped(self) -> int:
         """Episodes per group: `group_size`, or 8 when a method compares the episodes of a group, else 1."""
+        every = list(self.learners.values()) or [self]
+        return self.grouped_for(*(one.credit.make(name) for one in every for name in sorted(one.credit_names)))
+
+    def grouped_for(self, *methods: Any) -> int:
+        """The same for other credit methods than those of the config."""
         if self.group_size is not None:
             return self.group_size
-        every = list(self.learners.values()) or [self]
-        made = [one.credit.make(name) for one in every for name in sorted(one.credit_names)]
-        return 8 if any(getattr(credit, "groups", False) for credit in made) else 1
+        return 8 if any(getattr(credit, "groups", False) for credit in methods) else 1
 
     @property
     def action_tokens(self) -> int:

@@ -158,10 +158,12 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
         ConfigError: a role, an actor or a task sampler does not fit the envs.
     """
     arena = Arena() if arena is None else arena
+    arena.forget_config()
     arena.seed, arena.model = config.seed, config.model
-    arena.batch_size, arena.group_size = config.batch_size, config.grouped
-    if config.batch_size % config.grouped:  # by a method that the arena names for one of its envs
-        raise ConfigError(f"batch_size ({config.batch_size}) must be a multiple of group_size ({config.grouped})")
+    grouped = config.grouped if arena.credit is None else config.grouped_for(arena.credit)
+    arena.batch_size, arena.group_size = config.batch_size, grouped
+    if config.batch_size % grouped:  # by a method that the arena brings or names for one of its envs
+        raise ConfigError(f"batch_size ({config.batch_size}) must be a multiple of group_size ({grouped})")
     arena.train_roles = config.train_roles
     arena.learners = {entry.name: entry.roles for entry in config.learner}
     s = config.sampling
@@ -186,15 +188,21 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
     for role, given in config.actors.items():
         if role not in arena.actors and not held_out(role, config):
             arena.add_actor(actor_of(role, given, arena.default, arena.envs.values()))
+            arena.configured["actors"].add(role)
     check_roles(config, arena)
     if config.curriculum.sampler and not arena.samplers:
+        own = set(arena.stores)
         arena.add_sampler(make_sampler(config.curriculum, arena))
+        arena.configured |= {"samplers": arena.samplers[-1:], "stores": set(arena.stores) - own}
     return arena
 
 
 def make_credit(config: TrainConfig, arena: Arena) -> CreditAssigner:
     """The arena's own credit assigner, or the run's method; roles and envs may set their own methods."""
     if arena.credit is not None:
+        if not isinstance(arena.credit, CreditAssigner):
+            kind = type(arena.credit).__name__
+            raise ConfigError(f"arena.credit is of type {kind}, which lacks assign, state_dict or load_state_dict")
         return arena.credit
     if config.learner:
         return PerLearner({name: make_credit(own, arena) for name, own in config.learners.items()})

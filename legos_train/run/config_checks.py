@@ -24,7 +24,7 @@ def check_format(config: TrainConfig, arena: Arena) -> None:
 
 def held_out(role: str, config: TrainConfig) -> bool:
     """Whether an actor is for an env that is only evaluated; `eval_tasks_of` handles it."""
-    return role.rpartition("/")[0] in {entry.label for entry in config.eval.env}
+    return any(role.startswith(f"{entry.label}/") for entry in config.eval.env)
 
 
 def check_roles(config: TrainConfig, arena: Arena) -> None:
@@ -72,6 +72,10 @@ def check_effects(config: TrainConfig, arena: Arena) -> None:
         raise ConfigError(
             "[curriculum] has no effect without a sampler; give curriculum.sampler, such as 'learnability', or leave "
             "its other settings out"
+        )
+    if arena.credit is not None and config.credit != type(config.credit)():
+        raise ConfigError(
+            f"[credit] has no effect beside arena.credit ({type(arena.credit).__name__}); leave one of the two out"
         )
     joining = [slot.name for slot in arena.envs.values() if slot.league]
     if joining and config.league.mode == "mirror":

@@ -7,9 +7,11 @@ the time spent playing small games. A step keeps what it allocates until its end
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_alone = threading.Lock()
 YOUNG = 50_000
 """Number of new objects that triggers a pass; memory held by cycles waits for it."""
 
@@ -20,6 +22,9 @@ def rarely_collected() -> Iterator[None]:
 
     Objects frozen by the caller stay frozen; `gc.unfreeze` would thaw them too, so nothing is added then.
     """
+    if not _alone.acquire(blocking=False):  # another run of this process has set it, and sets it back
+        yield
+        return
     before, frozen = gc.get_threshold(), gc.get_freeze_count() > 0
     gc.collect()
     if not frozen:
@@ -31,3 +36,4 @@ def rarely_collected() -> Iterator[None]:
         gc.set_threshold(*before)
         if not frozen:
             gc.unfreeze()
+        _alone.release()

@@ -93,6 +93,8 @@ def train(
     config = config or TrainConfig()
     if resume and config.run_dir is None:
         raise ConfigError("resume needs the run to continue: give --run-dir runs/NAME (in Python run_dir)")
+    if arena is not None:
+        arena.forget_config()
     if arena is not None and arena.envs:
         if config.env != TrainConfig().env or config.env_args:
             raise ConfigError("envs are given both in the arena and in the config; give them in only one")

@@ -39,7 +39,7 @@ class RolloutLog:
         count = min(self.settings.rollouts, len(batch.episodes))
         for index in np.linspace(0, len(batch.episodes) - 1, count).round().astype(int).tolist():
             episode = batch.episodes[index]
-            advantages = {a: v.tolist() for a, v in kept.get(id(episode), {}).items()}
+            advantages = {a: np.asarray(v).tolist() for a, v in kept.get(id(episode), {}).items()}
             why = {a: t.info["untrained"] for a, t in episode.trajectories.items() if "untrained" in t.info}
             why |= {
                 a: f"filtered: {t.info['left_out']}" for a, t in episode.trajectories.items() if "left_out" in t.info

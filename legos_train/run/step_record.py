@@ -51,9 +51,10 @@ def step_record(
     sampled = counters.action_tokens
     if decided is not None:  # the played ones, not those learned from
         sampled = _tokens(fresh.episodes) + decided.branches["tokens"]
+    by_env = len(parts.arena.envs) > 1 or len({episode.env_id for episode in fresh.episodes}) > 1
     record = {
         "step": parts.learner.step,
-        **episode_metrics(fresh.episodes, by_env=len(parts.arena.envs) > 1, success=parts.measurer.own_scales),
+        **episode_metrics(fresh.episodes, by_env=by_env, success=parts.measurer.own_scales),
         **numbers,
         "distinct_rows": counters.distinct_rows,
         "action_tokens": counters.action_tokens,

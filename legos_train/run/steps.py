@@ -98,7 +98,8 @@ class Steps:
 
         Raises:
             Stopped: the checkpoint of the last step with a row is written, as after any error that does not come from
-                learning, such as that of an env or of a lost server.
+                learning, such as that of an env or of a lost server. After an error of `on_step` itself it is that of
+                the step before, which is repeated on the resume.
         """
         opened = trackers(self.trainer.config, self.run.path, self.start, self.progress.note)
         with opened as track, LiveViewer(self.run.path, self._port) as watch:

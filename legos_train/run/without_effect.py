@@ -6,6 +6,7 @@ They are no errors: a preset may bring them, and one may switch a part of a run 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from legos_train.config import TrainConfig
@@ -44,7 +45,7 @@ def _changed(section: Section, idle: Idle) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    return f"{str(value)!r}" if isinstance(value, str) or hasattr(value, "parts") else f"{value}"
+    return repr(str(value)) if isinstance(value, str | Path) else str(value)
 
 
 def _others(section: Section, *used: str) -> tuple[str, ...]:

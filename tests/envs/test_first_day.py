@@ -156,3 +156,9 @@ def test_the_space_of_states():
     assert not space.contains({**env.state(), "log": [["player_0", 1]]}) and not space.contains({"seed": 1})
     env.restore(space.sample())
     assert env.log == []
+
+
+def test_the_list_of_environments_may_be_cut_off():
+    command = f"{sys.executable} -m legos_envs | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stdout and not done.stderr

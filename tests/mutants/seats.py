@@ -204,7 +204,7 @@ MUTANTS = [
         ),
         (
             "env-actor-comes-first",
-            "if slash and env == slot.name:",
+            "if role.startswith(prefix):",
             "if False:",
             "[actors.ENV/ROLE] does nothing",
             "tests/train/test_traps.py::test_what_is_said_for_one_env_comes_before_what_is_said_for_all",

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import pickle
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import legos_envs
+from legos_envs.games.kuhn_poker import KuhnPoker
 from legos_envs.policies import RandomPolicy
 from legos_train import Actor, Arena, ConfigError, EpisodeRequest, Trainer, train
+from legos_train.credit import make_credit
+from legos_train.errors import RankLost, Stopped
 from legos_train.run import build
 from tests.train.helpers import small
 
@@ -135,3 +142,96 @@ def test_names_are_taken_once() -> None:
         arena.add_env("nim", "Nim-v0", weight=0.0)
     with pytest.raises(ConfigError, match="two environments are named"):
         small(env=["Nim-v0", "Nim-v0"])
+
+
+def test_a_second_run_with_one_arena_has_only_its_own_config(tmp_path: Path) -> None:
+    """The actors, envs and samplers of the first config stayed, whatever the second one's config.toml said."""
+    arena = Arena()
+    played: list[set[str]] = []
+    configs: list[dict[str, Any]] = [
+        {"env": "Nim-v0", "actors": {"player_1": {"model": "random"}}},
+        {"env": "TicTacToe-v0", "actors": {"player_1": {"model": "scripted:first"}}},
+        {"env": "Nim-v0"},
+    ]
+    for number, settings in enumerate(configs):
+        path = tmp_path / str(number)
+        train(arena, small(path, steps=1, batch_size=2, **settings), quiet=True)
+        lines = [json.loads(line) for line in (path / "rollouts.jsonl").read_text().splitlines()]
+        assert {line["env"] for line in lines} == {settings["env"]}
+        played.append({line["players"]["player_1"] for line in lines})
+        assert (json.loads((path / "run.json").read_text()))["arena"] == ""
+    assert played == [{"random"}, {"scripted:first"}, {"policy"}]
+    arena.add_actor(Actor("player_1", model="random"))
+    train(arena, small(tmp_path / "own", steps=1, batch_size=2, env="Nim-v0"), quiet=True)
+    assert list(arena.actors) == ["player_1"], "what the user adds stays"
+
+
+def test_samplers_and_stores_of_a_config_leave_with_it() -> None:
+    arena = Arena()
+    build(small(env="GSM8K-v0", model="small", batch_size=2, curriculum={"sampler": "learnability"}), arena).close()
+    assert len(arena.samplers) == len(arena.stores) == 1
+    build(small(env="GSM8K-v0", model="small", batch_size=2), arena).close()
+    assert not arena.samplers and not arena.stores
+
+
+def test_a_credit_method_of_the_arena_gets_its_groups() -> None:
+    """Groups of one made GRPO a running baseline."""
+    arena = Arena()
+    arena.credit = make_credit("grpo")
+    build(small(batch_size=16), arena).close()
+    assert arena.group_size == 8
+    build(small(batch_size=16, group_size=4), arena).close()
+    assert arena.group_size == 4
+    with pytest.raises(ConfigError, match=r"batch_size \(12\) must be a multiple of group_size \(8\)"):
+        build(small(batch_size=12), arena)
+    with pytest.raises(ConfigError, match=r"\[credit\] has no effect beside arena.credit"):
+        build(small(batch_size=16, credit={"name": "rloo"}), arena)
+    arena.credit = object()  # type: ignore[assignment]
+    with pytest.raises(ConfigError, match=r"arena\.credit is of type object, which lacks assign"):
+        build(small(batch_size=16), arena)
+
+
+def test_actors_of_agents_inside_a_table_play_there() -> None:
+    """One for an env was ignored, and a table with only a prompt made its seat the base model."""
+    arena = Arena()
+    arena.add_env("N", "ProposerSolver-v0")
+    arena.add_actor(Actor("N/problem_0/solver_0", model="random"))
+    prompts = {"problem_0/solver_1": "Be bold.", "N/problem_0/solver_2": "Be brief."}
+    actors = {agent: {"system_prompt": prompt} for agent, prompt in prompts.items()}
+    parts = build(small(batch_size=2, actors=actors), arena)
+    (job,) = arena.jobs([EpisodeRequest("N", seed=1)])
+    assert job.players["problem_0/solver_0"].model == "random"
+    for agent in ("problem_0/solver_1", "problem_0/solver_2"):
+        assert (job.players[agent].model, job.players[agent].temperature) == ("policy", 1.0)
+    parts.close()
+
+
+def test_requests_for_another_env_have_numbers_of_their_own(tmp_path: Path) -> None:
+    class Two(Arena):
+        def get_batch(self) -> list[EpisodeRequest]:
+            return [EpisodeRequest("KuhnPoker-v0", seed=np.int64(n)) for n in range(2)] + [EpisodeRequest("Nim-v0")] * 2
+
+    arena = Two()
+    arena.add_env("KuhnPoker-v0")
+    train(arena, small(tmp_path / "run", steps=1, batch_size=4, filter={"draw_retries": 1}), quiet=True)
+    row = json.loads((tmp_path / "run/metrics.jsonl").read_text())
+    assert {name.rpartition("/")[0] for name in row["reward"]} == {"KuhnPoker-v0", "Nim-v0"}
+    with pytest.raises(ConfigError, match=r"train_roles of Nim-v0 names \['nobody'\]; it has the roles"):
+        arena.jobs([EpisodeRequest("Nim-v0", train_roles=("nobody",))])
+
+
+def test_arguments_that_only_python_has(tmp_path: Path) -> None:
+    arena = Arena()
+    arena.add_env("mine", lambda fn=None, **more: legos_envs.make("Nim-v0"), args={"fn": len, "n": np.int64(3)})
+    train(arena, small(tmp_path / "run", steps=1, batch_size=2), quiet=True)
+    assert 'fn = "<len>"' in (tmp_path / "run/config.toml").read_text()
+    other = Arena()
+    other.add_env("HeadToHead-v0", args={"match": KuhnPoker})
+    with pytest.raises(ConfigError, match=r"args 'match' of env 'HeadToHead-v0' is of type \w+, which config\.toml"):
+        train(other, small(tmp_path / "other", steps=1, batch_size=2), quiet=True)
+
+
+def test_what_ends_a_run_can_be_sent_to_another_process() -> None:
+    for error in (Stopped(2), Stopped(15), RankLost("rank 1 has ended")):
+        again = pickle.loads(pickle.dumps(error))
+        assert str(again) == str(error) and getattr(again, "exit_code", 0) == getattr(error, "exit_code", 0)

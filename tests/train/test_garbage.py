@@ -34,6 +34,16 @@ def test_a_run_steps_with_rare_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("thawed")
+def test_two_runs_at_once_leave_the_collector_as_it_was() -> None:
+    """The second took the first one's setting for the process's own, and put it back last."""
+    before, second = gc.get_threshold(), rarely_collected()
+    with rarely_collected():
+        second.__enter__()
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == before and gc.get_freeze_count() == 0
+
+
+@pytest.mark.usefixtures("thawed")
 def test_an_error_leaves_the_collector_as_it_was() -> None:
     before = gc.get_threshold()
     with pytest.raises(ValueError, match="stop"), rarely_collected():
