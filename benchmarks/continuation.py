@@ -23,7 +23,7 @@ def save_noisy_model(folder: Path, size: str) -> None:
     import mlx.core as mx
 
     from benchmarks.models import save_model
-    from legos_train.disk import tensors
+    from inference.files import tensors
 
     save_model(folder, size)
     file = folder / "model.safetensors"

@@ -1,5 +1,3 @@
-from .adapter_files import AdapterWeights as AdapterWeights
-from .adapter_files import read_adapter as read_adapter
 from .client import Client as Client
 from .client import Fleet as Fleet
 from .client import HttpClient as HttpClient
@@ -10,6 +8,8 @@ from .client import ServerUnavailable as ServerUnavailable
 from .client import check_compatible as check_compatible
 from .engine import AsyncEngine as AsyncEngine
 from .engine import Engine as Engine
+from .files import AdapterWeights as AdapterWeights
+from .files import read_adapter as read_adapter
 from .loading import ModelInfo as ModelInfo
 from .loading import base_digest as base_digest
 from .loading import clone_structure as clone_structure

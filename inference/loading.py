@@ -20,8 +20,8 @@ from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
 
 from inference import recurrence
-from inference.adapter_files import read_adapter
 from inference.adapters import base_layer
+from inference.files import read_adapter
 from inference.forward import fastblas, heap
 from inference.types import BUNDLED, Dequantize, ModelNotFound, UnsafeModel
 from inference.unpacking import unpack

@@ -113,7 +113,7 @@ class LocalClient(Client):
     ) -> str:
         import mlx.core as mx
 
-        from inference.adapter_files import adapter_tensors
+        from inference.files import adapter_tensors
 
         check_name(name)
         if isinstance(weights, PackedAdapter):

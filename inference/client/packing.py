@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from inference import tensors
 from inference.client.errors import RequestRefused
+from inference.files import tensors
 from inference.types import ADAPTER_NAME
 
 

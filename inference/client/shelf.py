@@ -10,8 +10,8 @@ import secrets
 import shutil
 from pathlib import Path
 
-from inference import peft_files
 from inference.client.packing import PackedAdapter, check_name
+from inference.files import peft_files
 
 
 class Shelf:

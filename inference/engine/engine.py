@@ -19,7 +19,7 @@ from typing import Any, get_args
 import mlx.core as mx
 from mlx import nn
 
-from inference import adapter_files, loading
+from inference import loading
 from inference.adapters import AdapterBank, PreparedAdapter
 from inference.engine.checks import Checks
 from inference.engine.delivery import Delivery
@@ -30,6 +30,7 @@ from inference.engine.model_runner import ModelRunner
 from inference.engine.probe import Probe
 from inference.engine.publisher import Publisher
 from inference.engine.stepper import Stepper
+from inference.files import adapter_files
 from inference.thoughts import markers_of
 from inference.types import (
     MAX_KV_BYTES,

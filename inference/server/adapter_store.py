@@ -22,9 +22,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from inference import adapter_files
 from inference.adapters import PreparedAdapter
 from inference.engine import AsyncEngine, Engine
+from inference.files import adapter_files
 from inference.server.metrics import Metrics
 from inference.server.protocol import ServerError
 from inference.types import ADAPTER_NAME, AdapterError, PublishMode, VersionConflict

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from inference.grammars import Grammar
+from inference.server.grammars import Grammar
 from inference.text import Conversations, TextStream, TokenBytes
 from inference.tool_calls import CallReader, ToolCall
 from inference.types import AdapterInfo, Completion, Request

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 
-from inference.grammars import Grammar
 from inference.server.answers import events, tokenized, whole
 from inference.server.bodies import LONG_WORK, SHORT
 from inference.server.choices import Choice
 from inference.server.echoes import Outdated, echo
 from inference.server.generation import CompletionHandler
+from inference.server.grammars import Grammar
 from inference.server.protocol import ChatRequest, CompletionRequest, ServerError, TokenizeRequest
 from inference.server.responses import GrowingResponse, ResponseRequest
 from inference.server.server import Server

@@ -12,10 +12,10 @@ from typing import Any
 from inference import tool_calls
 from inference.bounded_cache import BoundedCache
 from inference.engine import AsyncEngine
-from inference.grammars import Grammar, Grammars
 from inference.server.bodies import LONG_WORK, Reader
 from inference.server.choices import Choice, TokenReport
 from inference.server.echoes import check_current, refusals
+from inference.server.grammars import Grammar, Grammars
 from inference.server.guides import Guides
 from inference.server.metrics import Metrics
 from inference.server.protocol import ChatRequest, CompletionRequest, SamplingRequest, ServerError

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from inference.grammars import Grammar, GrammarError, Grammars
+from inference.server.grammars import Grammar, GrammarError, Grammars
 from inference.server.protocol import ServerError
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from inference import adapter_files, loading
+from inference import loading
 from inference.engine import AsyncEngine, Engine
+from inference.files import adapter_files
 from inference.forward import heap, use_threads
 from inference.server.adapter_store import Adapters
 from inference.server.bodies import Reader

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from inference import tensors
+from inference.files import tensors
 from legos_train.disk import fsops
 from legos_train.disk.crash import crashpoint
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from inference import tensors
+from inference.files import tensors
 from legos_train.disk import checkpoint_files, fsops
 from legos_train.disk.checkpoint_files import MANIFEST, CorruptCheckpoint, set_aside, steps, sweep
 from legos_train.disk.crash import crashpoint

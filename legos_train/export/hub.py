@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from inference import BUNDLED, tensors
+from inference import BUNDLED
+from inference.files import tensors
 from legos_train.disk import fsops
 from legos_train.errors import ExportError
 from legos_train.export import peft

@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from inference import BUNDLED, peft_files, tensors
+from inference import BUNDLED
+from inference.files import peft_files, tensors
 from legos_train.disk import fsops
 from legos_train.errors import ExportError
 from legos_train.export.folder import fresh_folder

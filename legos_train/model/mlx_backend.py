@@ -12,8 +12,8 @@ import mlx.optimizers as optim
 import numpy as np
 from mlx import nn
 
-from inference import tensors
 from inference.adapters import narrowest
+from inference.files import tensors
 from legos_train.batch import Batch
 from legos_train.config import TrainConfig
 from legos_train.errors import ConfigError, TrainingError

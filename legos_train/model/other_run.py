@@ -10,7 +10,7 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from inference import tensors
+from inference.files import tensors
 from legos_train.disk import checkpoint
 from legos_train.errors import ConfigError
 from legos_train.players import words

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inference import tensors
+from inference.files import tensors
 from legos_envs import Episode
 from legos_envs.records import episode_from_json, episode_to_json
 from legos_train.disk import checkpoint

@@ -23,7 +23,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from inference import Engine, tensors
+from inference import Engine
+from inference.files import tensors
 from legos_envs import Episode
 from legos_envs.records import episode_from_json
 from legos_train.arena import Arena

@@ -18,7 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from inference import Engine, tensors
+from inference import Engine
+from inference.files import tensors
 from inference.forward import use_threads
 from legos_envs.records import episode_to_json
 from legos_train.config import from_dict

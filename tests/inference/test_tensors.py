@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from inference import tensors
+from inference.files import tensors
 
 
 @pytest.mark.parametrize("kind", ["F32", "BF16", "F16"])

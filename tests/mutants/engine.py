@@ -361,7 +361,7 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "inference/grammars.py",
+        "inference/server/grammars.py",
         "tests/server/test_json_mode.py::test_matchers_that_were_dropped_are_made_anew_from_the_tokens",
         (
             "matcher-not-advanced",

@@ -227,8 +227,8 @@ def races(live: Live, adapter_root: Path, bodies: list[bytes], count: int) -> di
     """Statuses of `count` loads of a directory that somebody writes all the time; what is served is always whole."""
     import mlx.core as mx
 
-    from inference import adapter_files
     from inference.adapters import adapter_digest
+    from inference.files import adapter_files
 
     scales = [1.0, 2.0]
     mx.eval(whole := [adapter_files.adapter_tensors(body) for body in bodies])

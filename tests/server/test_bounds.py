@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from benchmarks.wire import Connection, Live, head
-from inference import adapter_files, tensors
 from inference.bounded_cache import BoundedCache, footprint
+from inference.files import adapter_files, tensors
 from inference.server import answers, bodies, running
 from inference.server.guard import Guard
 from inference.server.metrics import Metrics

@@ -13,7 +13,7 @@ import pydantic
 import pytest
 
 from benchmarks.wire import Live
-from inference.grammars import GrammarError, Grammars
+from inference.server.grammars import GrammarError, Grammars
 from inference.server.guides import Guides
 
 pytest.importorskip("llguidance")

@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from inference import tensors
+from inference.files import tensors
 from legos_train.disk import checkpoint
 from legos_train.errors import RunError
 

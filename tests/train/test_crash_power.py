@@ -16,7 +16,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from inference import tensors
+from inference.files import tensors
 from legos_train.disk import checkpoint, fsops, save_adapter
 
 Node = dict[str, Any]

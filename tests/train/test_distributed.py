@@ -21,7 +21,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from inference import tensors
+from inference.files import tensors
 from legos_train import ConfigError, Trainer, TrainingError, train
 from legos_train.disk import MetricsFile
 from legos_train.errors import RankLost

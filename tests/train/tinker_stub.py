@@ -21,7 +21,8 @@ import pytest
 from mlx import nn
 from mlx import optimizers as optim
 
-from inference import Engine, Request, SamplingParams, load, tensors
+from inference import Engine, Request, SamplingParams, load
+from inference.files import tensors
 from legos_train.config.sections import LoRASettings
 from legos_train.model import tinker
 from legos_train.model.policy import LoRAPolicy

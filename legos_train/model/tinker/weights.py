@@ -11,7 +11,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from inference import tensors
+from inference.files import tensors
 from legos_train.errors import TrainingError
 from legos_train.model.lora import Weights
 from legos_train.model.other_run import rescaled

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from inference import tensors
+from inference.files import tensors
 from inference.types import AdapterError
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"

@@ -14,8 +14,8 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from inference import peft_files, tensors
 from inference.adapters import check_adapter, linear_shapes
+from inference.files import peft_files, tensors
 from inference.types import AdapterError
 
 _TRIES, _SETTLED_NS = 50, 20_000_000

@@ -1,0 +1,5 @@
+"""Weights in files: safetensors, and LoRA adapters in mlx-lm's and PEFT's layouts."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
