@@ -73,12 +73,11 @@ class Runner:
             env_id,
             seed,
             dict(options or {}),
-            {
-                agent: Trajectory(agent, info.get("role", agent), info.get("trainable", True))
-                for agent, info in env.infos.items()
-            },
+            {},
             group=group,
         )
+        for agent in env.infos:
+            self._trajectory(agent)
         self._finish_if_over()
 
     @property
@@ -96,7 +95,7 @@ class Runner:
             if agent not in out:
                 out.add(agent)
                 info = env.infos[agent]
-                trajectory = self.episode.trajectories[agent]
+                trajectory = self._trajectory(agent)
                 fresh.append(
                     Decision(
                         agent, trajectory.role, env.observe(agent), info, len(trajectory.turns), self.seed, self.salt
@@ -125,6 +124,14 @@ class Runner:
         env.step(turn.action)
         self._finish_if_over()
 
+    def _trajectory(self, agent: str) -> Trajectory:
+        """An agent's trajectory; in a foreign env an agent may join after the reset."""
+        trajectories = self.episode.trajectories
+        if agent not in trajectories:
+            info = self.env.infos.get(agent, {})
+            trajectories[agent] = Trajectory(agent, info.get("role", agent), info.get("trainable", True))
+        return trajectories[agent]
+
     def _finish_if_over(self) -> None:
         env, episode = self.env, self.episode
         while (agent := env.agent_selection) in env.agents and (env.terminations[agent] or env.truncations[agent]):
@@ -144,7 +151,7 @@ class Runner:
                 episode.info[key] = value
 
     def _leave(self, agent: str) -> None:
-        env, trajectory = self.env, self.episode.trajectories[agent]
+        env, trajectory = self.env, self._trajectory(agent)
         _credit(trajectory, env._cumulative_rewards[agent])
         what_to_choose = ("legal_actions", "action_mask")  # nothing left to choose; the turns record their own
         trajectory.info = {key: value for key, value in env.infos[agent].items() if key not in what_to_choose}

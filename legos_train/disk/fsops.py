@@ -281,11 +281,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def explain_os_error(error: OSError, doing: str, *, of_run: bool = True) -> str:
-    """What went wrong with a file and what to do; `of_run`: a training run can be resumed."""
+    """What went wrong with a file and what to do; `of_run`: a file of a training run, which can be resumed."""
     remedy = _REMEDIES.get(error.errno or 0)
     if remedy is None:
         return f"{error.strerror or error} while {doing} ({error.filename})"
     remedy = remedy.format(place="--run-dir" if of_run else "place")
+    if of_run and isinstance(error.filename, str | bytes):  # without a config.toml there is nothing to resume
+        folders = list(Path(os.fsdecode(error.filename)).parents)[:4]
+        of_run = any((folder / "config.toml").exists() for folder in folders)
     again = ", then continue with --resume: nothing written before is lost" if of_run else ""
     where = "" if error.filename is None else f": {error.filename}"
     return f"{remedy}{again} (while {doing}{where})"

@@ -312,11 +312,13 @@ def trained_args(word: str, env: str) -> list[dict[str, Any]]:
 def prompted_roles(word: str, env: str) -> list[str]:
     """The roles that had a system prompt in an env in training, including those set for all envs."""
     settings = _run_of(word)
-    labels = {
-        entry.get("name") or entry["id"] for entry in as_entries(settings.get("env", ())) if entry.get("id") == env
-    }
-    named = [role.rpartition("/") for role, actor in settings.get("actors", {}).items() if actor.get("system_prompt")]
-    return sorted({role for label, _, role in named if not label or label in labels})
+    entries = as_entries(settings.get("env", ()))
+    label_of = [(entry.get("name") or entry["id"], entry.get("id")) for entry in entries]
+    roles = set()
+    for key in [role for role, actor in settings.get("actors", {}).items() if actor.get("system_prompt")]:
+        found = [(key.removeprefix(f"{label}/"), name) for label, name in label_of if key.startswith(f"{label}/")]
+        roles |= {role for role, name in found or [(key, env)] if name == env}
+    return sorted(roles)
 
 
 def _run_of(word: str) -> dict[str, Any]:

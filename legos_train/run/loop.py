@@ -27,7 +27,7 @@ from legos_train.disk import MetricsFile, RunDirectory, checkpoint, crashpoint, 
 from legos_train.errors import ConfigError, NothingToLearn, PolicyError, RunError, Stopped
 from legos_train.loss import LossSettings
 from legos_train.model import World, joined
-from legos_train.observe import Progress, Result, eval_numbers
+from legos_train.observe import Progress, Result, eval_numbers, trackers
 from legos_train.players import actors, words
 from legos_train.run import state
 from legos_train.run.build import build
@@ -206,11 +206,13 @@ def _run(
                         f"--steps was {parts.steps_were} and is {config.steps}: {schedules} span all steps, so "
                         f"this differs from a run with {config.steps} from the start"
                     )
-                first = _first_numbers(trainer, run, start, progress)
-                progress.before(first)
-                steps = Steps(trainer, run, start, first, stopping, progress, options.on_step, options.watch)
-                with rarely_collected():
-                    steps.take(changed)
+                # Before the first evaluation, which may take long: a missing login should be said at once.
+                with trackers(config, run.path, start, progress.note) as track:
+                    first = _first_numbers(trainer, run, start, progress)
+                    progress.before(first)
+                    steps = Steps(trainer, run, start, first, stopping, progress, options.on_step, options.watch)
+                    with rarely_collected():
+                        steps.take(changed, track)
                 if parts.stop_reason:
                     progress.note(f"stopped after step {trainer.learner.step}: {parts.stop_reason}")
             crashpoint("loop.finishing")

@@ -12,7 +12,7 @@ from typing import Any
 
 from legos_train.disk import MetricsFile, RunDirectory, crashpoint
 from legos_train.errors import GenerationError, RankLost, TrainingError
-from legos_train.observe import Progress, trackers, viewer
+from legos_train.observe import Progress, viewer
 from legos_train.run import state
 from legos_train.run.alarm_actions import alarms_of
 from legos_train.run.finish import past_steps
@@ -93,16 +93,15 @@ class Steps:
         self._kept = start
         self._port = watch
 
-    def take(self, note: Mapping[str, Any]) -> None:
-        """Takes all remaining steps; the first row also has `note`, on the resume.
+    def take(self, note: Mapping[str, Any], track: Callable[[dict[str, Any]], None]) -> None:
+        """Takes all remaining steps and passes their rows to `track`; the first row also has `note`, on the resume.
 
         Raises:
             Stopped: the checkpoint of the last step with a row is written, as after any error that does not come from
                 learning, such as that of an env or of a lost server. After an error of `on_step` itself it is that of
                 the step before, which is repeated on the resume.
         """
-        opened = trackers(self.trainer.config, self.run.path, self.start, self.progress.note)
-        with opened as track, LiveViewer(self.run.path, self._port) as watch:
+        with LiveViewer(self.run.path, self._port) as watch:
             try:
                 with self.stopping.cleared():
                     for record in _records(self.trainer, self.start, self.stopping):

@@ -232,10 +232,12 @@ def test_an_unknown_flag_is_answered_with_the_nearest_and_a_wrong_value_with_wha
 
 @pytest.mark.parametrize(("verb", "of_run"), [("train", True), ("export", False), ("view", False)])
 def test_only_a_run_is_said_to_be_resumed(
-    verb: str, of_run: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    verb: str, of_run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "config.toml").touch()
+
     def refused(arguments: Any) -> int:
-        raise PermissionError(errno.EACCES, "Permission denied", "out.jsonl")
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "out.jsonl"))
 
     monkeypatch.setattr(f"legos_train.cli.{verb}.run", refused)
     assert cli.main([verb]) == 1

@@ -233,6 +233,33 @@ def test_a_foreign_env_in_which_one_agent_leaves_early():
     assert not episode.truncated
 
 
+class Latecomer(Elimination):
+    """A foreign env that player_1 joins when player_0 has acted."""
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed, options)
+        self.agents.remove("player_1")
+        self.late = {"legal_actions": ("[bet]",), "action_mask": ("[bet]",), "role": "late"}
+        for facts in (self.rewards, self._cumulative_rewards, self.terminations, self.truncations, self.infos):
+            facts.pop("player_1")
+
+    def step(self, action):
+        if "player_1" not in self.infos:
+            self.agents.append("player_1")
+            self.infos["player_1"] = self.late
+            for facts in (self.rewards, self._cumulative_rewards):
+                facts["player_1"] = 0
+            for facts in (self.terminations, self.truncations):
+                facts["player_1"] = False
+        super().step(action)
+
+
+def test_an_agent_may_join_after_the_reset():
+    episode = run(Latecomer(), lambda decision: "[bet]")
+    assert episode.returns == {"player_0": -1.0, "player_1": 3.0} and episode.order == ["player_0", "player_1"]
+    assert episode.trajectories["player_1"].role == "late"
+
+
 def test_a_record_is_json_with_numbers_of_numpy_too():
     seed, options = np.int64(3), {"heap": np.int64(6)}
     episode = asyncio.run(play(make("Nim-v0"), lambda decision: decision.legal_actions[0], seed, options))

@@ -302,6 +302,17 @@ def test_what_a_run_was_told_in_training_is_remembered(tmp_path: Path) -> None:
     assert trained_args(str(tmp_path), "KuhnPoker-v0") == [] == trained_args("tiny", "KuhnPoker-v0")
 
 
+def test_prompted_roles_may_be_those_of_agents_inside_a_table(tmp_path: Path) -> None:
+    prompted = "".join(
+        f'[actors."{key}"]\nsystem_prompt = "Be brief."\n' for key in ("m_0/p_0", "table/m_1/p_1", "nim/first", "all")
+    )
+    (tmp_path / "config.toml").write_text(
+        f'[[env]]\nid = "Nim-v0"\nname = "nim"\n[[env]]\nid = "Match-v0"\nname = "table"\n{prompted}'
+    )
+    assert prompted_roles(str(tmp_path), "Match-v0") == ["all", "m_0/p_0", "m_1/p_1"]
+    assert prompted_roles(str(tmp_path), "Nim-v0") == ["all", "first", "m_0/p_0"]
+
+
 def test_only_prompts_for_roles_of_the_env_are_missed(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(
         'env = ["Debate-v0", "KuhnPoker-v0"]\n[actors.pro]\nsystem_prompt = "Be brief."\n'

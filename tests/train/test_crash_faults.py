@@ -261,6 +261,10 @@ def test_not_being_able_to_read_is_no_damage(tmp_path: Path, code: int) -> None:
         (errno.EIO, "the disk reported an error"),
     ],
 )
-def test_the_error_says_what_to_do(code: int, said: str) -> None:
-    message = explain_os_error(OSError(code, os.strerror(code), "run/x"), "saving")
-    assert said in message and "run/x" in message and "--resume" in message
+def test_the_error_says_what_to_do(code: int, said: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "run" / "checkpoints" / "x")
+    message = explain_os_error(OSError(code, os.strerror(code), file), "saving")
+    assert said in message and file in message and "--resume" not in message, "there is no run yet"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").touch()
+    assert "continue with --resume" in explain_os_error(OSError(code, os.strerror(code), file), "saving")

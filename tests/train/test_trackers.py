@@ -92,8 +92,11 @@ def test_a_tracker_that_cannot_start_leaves_no_run(tmp_path: Path, monkeypatch: 
     fake = SimpleNamespace(init=init, Settings=dict, errors=SimpleNamespace(Error=Refused))
     monkeypatch.setitem(sys.modules, "wandb", fake)
     settings = small(tmp_path / "run", steps=1, batch_size=2, logs={"wandb": "p"})
+    evaluated: list[Any] = []  # which may take long with a real model
+    monkeypatch.setattr("legos_train.run.loop._first_numbers", lambda *a: evaluated.append(a) or {})
     with pytest.raises(RunError, match="No API key configured; with WANDB_MODE=offline"):
         train(config=settings, quiet=True)
+    assert not evaluated
     monkeypatch.undo()
     assert train(config=small(tmp_path / "run", steps=1, batch_size=2), quiet=True).steps == 1
 

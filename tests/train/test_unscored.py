@@ -44,3 +44,14 @@ def test_a_duel_without_a_scored_game_says_why() -> None:
         head_to_head(rollouts, "Debate-v0", [("pro_0",), ("con_0",)], speaker, speaker, 2, 0, others=judge)
     rollouts.close()
     assert caught.value.row["mean"] is None and caught.value.row["unscored"] == 1.0
+
+
+def test_a_duel_needs_games_and_a_player_for_each_seat() -> None:
+    env = legos_envs.make("KuhnPoker-v0")
+    player, rollouts = make_policy("random", env), Rollouts(legos_envs.make)
+    seats = ["player_0", "player_1"]
+    with pytest.raises(ValueError, match="at least 1; got 0"):
+        head_to_head(rollouts, "KuhnPoker-v0", seats, player, player, 0, 0)
+    with pytest.raises(ValueError, match="the opponent has players for player_0; player_1 needs one, too"):
+        head_to_head(rollouts, "KuhnPoker-v0", seats, player, {"player_0": player}, 2, 0)
+    rollouts.close()
