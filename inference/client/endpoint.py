@@ -53,6 +53,8 @@ class Endpoint:
         self._wanted = kind
         self.kind, self.version, self.base, self.root = "", "", "", ""
         self.context = 0
+        self._accepted: tuple[str, str, str, str | None] | None = None
+        """What was served first; anything else under this address is refused, however often it is met."""
         self.info: ServerInfo | None = None
         self.way: Way | None = None
         self.usable = False
@@ -98,7 +100,6 @@ class Endpoint:
         Raises:
             Incompatible: it is not the same server as before, or not a usable one.
         """
-        before = (self.kind, self.base, self.root, self.info and self.info.base_digest)
         self._there = {}
         self.info = await self._legos()
         if self.info is not None:
@@ -108,9 +109,14 @@ class Endpoint:
             self.context = self.info.context
         else:
             await self._vllm()
-        now = (self.kind, self.base, self.root, self.info and self.info.base_digest)
-        if before[0] and now != before:
-            raise Incompatible(f"{self.url} serves another model than before: {now[1]!r} instead of {before[1]!r}")
+        now = (self.kind, self.base, self.root, self.info.base_digest if self.info else None)
+        if self._accepted not in (None, now):
+            told = " instead of ".join(
+                f"{base!r} (weights {digest[:12]})" if digest else repr(base)
+                for _, base, _, digest in (now, self._accepted or now)
+            )
+            raise Incompatible(f"{self.url} serves another model than before: {told}")
+        self._accepted = now
 
     async def _legos(self) -> ServerInfo | None:
         try:

@@ -79,7 +79,10 @@ def unscored(rows: Sequence[Row]) -> Iterator[str]:
         counts = [(row["games"], round(row["unscored"] * row["games"])) for row in rows if row["env"] == env]
         games, void = map(sum, zip(*counts))
         if void:
-            yield f"{void} of {games} games of {env} had no score, as where no judge decides (--seat judge=POLICY)"
+            yield (
+                f"{void} of {games} games of {env} had no score: no judge decided, or its answers were not understood "
+                "(--seat judge=POLICY seats another)"
+            )
 
 
 def pairings(session: Session, title: str, policies: Sequence[str]) -> Iterator[Pairing]:

@@ -12,12 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 LEVEL, POWER = 0.975, 0.8
 DETECTED = NormalDist().inv_cdf(LEVEL) + NormalDist().inv_cdf(POWER)
 """The effect, in standard errors, that a test at the 5 % level detects with that probability."""
+FEW = 8
 CELLS = 4_000_000  # size of a block of resamples, to bound memory
 
 
 def bootstrap_interval(values: ArrayLike, seed: int, resamples: int = 2000) -> list[float]:
     """95 % interval of the mean of independent values: the expanded percentile bootstrap (Hesterberg 2015, arXiv
-    1411.5279), with quantiles widened by Student's t, so that few values give no false certainty.
+    1411.5279), with quantiles widened by Student's t, so that few values give no false certainty. Resamples of very few
+    values (less than `FEW`) never leave their range, so there Student's interval is taken where it is wider.
 
     Args:
         values: (N,), one per seed: games on one seed belong together and are averaged first.
@@ -33,7 +35,11 @@ def bootstrap_interval(values: ArrayLike, seed: int, resamples: int = 2000) -> l
     sample = np.asarray(values, float)
     if sample.ndim != 1 or not len(sample):
         raise ValueError(f"an interval needs at least one value; got an array of shape {sample.shape}")
-    return [float(end) for end in np.quantile(resampled_means(sample, seed, resamples), expanded_levels(len(sample)))]
+    low, high = np.quantile(resampled_means(sample, seed, resamples), expanded_levels(len(sample)))
+    if 1 < len(sample) < FEW:
+        half = student(len(sample) - 1) * sample.std(ddof=1) / math.sqrt(len(sample))
+        low, high = min(low, sample.mean() - half), max(high, sample.mean() + half)
+    return [float(low), float(high)]
 
 
 def resampled_means(sample: NDArray[np.float64], seed: int, resamples: int) -> NDArray[np.float64]:

@@ -132,12 +132,13 @@ class MLXBackend:
         if (path / "adapter_config.json").exists():
             words.bases.check_adapter(folder := path, self.config.model)
         else:
-            found = None if words.is_code(str(path)) else words.locate(str(path))[1]
+            base, found = ("", None) if words.is_code(str(path)) else words.locate(str(path))
             if found is None:
                 raise ConfigError(
                     f"init_adapter {str(path)!r} has no adapter; give a run (with @last, @best or @step_N), an adapter "
                     "directory or a checkpoint of a run"
                 )
+            words.bases.check_same(base, self.config.model, f"init_adapter {str(path)!r}")
             folder = found
         weights, scale, version = words.read_weights(folder)
         if scale != self.config.lora.scale:

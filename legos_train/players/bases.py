@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from inference import BUNDLED
 from legos_train.errors import PolicyError
 
 WEIGHTS = "base_weights"
@@ -50,8 +51,20 @@ def check_adapter(folder: Path, base: str | None = None) -> None:
         PolicyError: see `check_base`.
     """
     facts = json.loads((folder / "adapter_config.json").read_text()).get("legos")
-    if isinstance(facts, dict) and (named := facts.get("base_model")) and base in (None, named):
-        check_base(str(named), facts.get(WEIGHTS), f"the adapter {str(folder)!r}")
+    if isinstance(facts, dict) and (named := facts.get("base_model")):
+        check_same(str(named), base or str(named), f"the adapter {str(folder)!r}")
+        if base in (None, named):
+            check_base(str(named), facts.get(WEIGHTS), f"the adapter {str(folder)!r}")
+
+
+def check_same(named: str, base: str, what: str) -> None:
+    """Checks that weights trained on one bundled model are not used with another; other names may mean the same model.
+
+    Raises:
+        PolicyError: they are.
+    """
+    if named != base and named in BUNDLED and base in BUNDLED:
+        raise PolicyError(f"{what} was trained on {named!r}; it does not fit {base!r}")
 
 
 def check_run(run: Path, model: str) -> None:

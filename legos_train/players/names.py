@@ -53,6 +53,11 @@ def locate(spec: str) -> tuple[str, Path | None]:
     """
     if pair := _model_and_adapter(spec):
         base, adapter = pair
+        run, chosen = run_and_weights(adapter)
+        if (Path(run) / "config.toml").is_file() and not (Path(adapter) / "adapter_config.json").exists():
+            bases.check_same(str(run_settings(Path(run)).get("model", "tiny")), base, f"the run {run!r}")
+            bases.check_run(Path(run), base)
+            return base, _of_run(Path(run), chosen)
         bases.check_adapter(folder := _adapter(Path(adapter)), base)
         return base, folder
     name, which = run_and_weights(spec)
@@ -145,12 +150,14 @@ def read_weights(where: Path) -> tuple[dict[str, Any], float, int]:
 
 
 def fingerprint(where: Path) -> str:
-    """Identifies the weights in an adapter or a checkpoint directory: the start of their SHA-256."""
+    """Identifies an adapter, or that of a checkpoint directory: the start of the SHA-256 of weights and scale."""
     file = where / ("adapters.safetensors" if (where / "adapter_config.json").exists() else "adapter.safetensors")
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+        weights = file.read_bytes()
     except FileNotFoundError:
         raise PolicyError(f"no weights in {str(where)!r}: {file.name} is missing") from None
+    scale = read_weights(where)[1]  # the same matrices with another scale are another policy
+    return hashlib.sha256(weights + repr(scale).encode()).hexdigest()[:12]
 
 
 def _adapter(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,8 +18,19 @@ PAST = "past"
 """The adapter name for earlier weights of the run."""
 
 
-def finish(trainer: Trainer, run: RunDirectory, first: Mapping[str, float], seconds: float, quiet: bool) -> Result:
-    """Evaluates the run, publishes the better weights, and writes adapters, report and result."""
+def finish(
+    trainer: Trainer, run: RunDirectory, start: int, first: Mapping[str, float], seconds: float, quiet: bool
+) -> Result:
+    """Evaluates the run, publishes the better weights, and writes adapters, report and result.
+
+    Args:
+        trainer: took the steps.
+        run: the run's directory.
+        start: the step that this process continued from.
+        first: the evaluation before the first step.
+        seconds: wall-clock time of this process; the steps of those before it are added.
+        quiet: prints nothing.
+    """
     from legos_train.observe.report import print_table, write_report
 
     config, parts, backend, step = trainer.config, trainer.parts, trainer.parts.backend, trainer.learner.step
@@ -43,7 +55,7 @@ def finish(trainer: Trainer, run: RunDirectory, first: Mapping[str, float], seco
         backend.write(top.weights, run.path / "best", {**facts, "step": top.step, "weights": f"best ({top.kind})"})
     backend.write(weights[published], run.path / "adapter", {**facts, "weights": published, "why": why})
     result = Result.from_rows(run.path, records, first, {**tables[published], **against}, published)
-    result.seconds = max(seconds, result.seconds)
+    result.seconds = seconds + math.fsum(row["seconds"] for row in records if row["step"] <= start)
     result.last, result.average, result.best, result.against = last, average, best, against
     result.published, result.published_why, result.stopped = published, why, parts.stop_reason
     write_report(run.path, config, result, records, facts_of(parts))

@@ -219,7 +219,7 @@ def _run(
             seconds = time.perf_counter() - began
             if options.world is not None and options.world.rank:
                 return Result(run.path, trainer.learner.step, seconds, first)
-            result = finish(trainer, run, first, seconds, options.quiet)
+            result = finish(trainer, run, start, first, seconds, options.quiet)
         except NothingToLearn as error:
             rows = MetricsFile.read(run.path / "metrics.jsonl")
             raise NothingToLearn(f"{error}. {Result.from_rows(run.path, rows, first, {}, 'last').verdict}") from error

@@ -57,6 +57,17 @@ def test_few_values_give_no_false_certainty() -> None:
     assert np.mean(plain) < 0.925 < 0.93 < np.mean(expanded) < 0.98
 
 
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 7])
+def test_very_few_values_do_not_either(count: int) -> None:
+    """The expanded bootstrap alone covers 51 of 100 means of two values: no resample leaves their range."""
+    rng = np.random.default_rng(count)
+    covered = []
+    for number in range(400):
+        low, high = bootstrap_interval(rng.normal(size=count), number, resamples=200)
+        covered.append(low <= 0 <= high)
+    assert 0.92 < np.mean(covered) <= 0.99
+
+
 def test_intervals_depend_on_nothing_but_values_and_seed() -> None:
     values = np.random.default_rng(0).normal(size=30)
     assert bootstrap_interval(values, 3) == bootstrap_interval(values, 3) != bootstrap_interval(values, 4)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import legos_envs
+from legos_train import train
 from legos_train.cli import eval as eval_cli
 from legos_train.cli.main import main
 from legos_train.config import TrainConfig, from_dict
@@ -24,6 +25,7 @@ from legos_train.evaluation.session import Session, prompted_roles, trained_args
 from legos_train.players.words import Cast, fingerprint, is_code, locate, read_weights
 from legos_train.run.build import arena_of
 from tests.eval.stub import chat, legal, serving
+from tests.train.helpers import small
 
 MODEL_LIBRARIES = {"mlx", "mlx_lm", "transformers", "tokenizers", "safetensors", "torch"}
 
@@ -87,6 +89,24 @@ def test_other_weights_under_the_same_name_are_other_games(run_dir: Path) -> Non
     finally:
         file.write_bytes(kept)
     assert cast.identity(f"{run_dir}@last") == before and cast.identity("random") == {}
+    config = run_dir / "last/adapter_config.json"
+    settings = config.read_text()
+    config.write_text(json.dumps(json.loads(settings) | {"lora_parameters": {"rank": 4, "scale": 0.5}}))
+    try:
+        assert cast.identity(f"{run_dir}@last") != before, "the same matrices with another scale are another policy"
+    finally:
+        config.write_text(settings)
+    assert cast.identity(f"{run_dir}@last") == before
+
+
+def test_a_run_is_an_adapter_of_the_model_named_before_it(run_dir: Path, tmp_path: Path) -> None:
+    assert locate(f"tiny+{run_dir}") == ("tiny", run_dir / "adapter")
+    assert locate(f"tiny+{run_dir}@step_1") == ("tiny", run_dir / "checkpoints/step_1")
+    for word in (run_dir, run_dir / "adapter"):
+        with pytest.raises(PolicyError, match="was trained on 'tiny'; it does not fit 'small'"):
+            locate(f"small+{word}")
+    with pytest.raises(PolicyError, match="was trained on 'tiny'; it does not fit 'small'"):
+        train(small(tmp_path / "run", model="small", steps=1, init_adapter=f"{run_dir}@last"), quiet=True)
 
 
 def test_other_weights_in_a_model_directory_are_other_games(tmp_path: Path) -> None:

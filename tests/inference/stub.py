@@ -30,10 +30,11 @@ class Stub:
         loaded: the adapters that it was told of, or has taken from `root`.
         root: where it resolves adapters from, as `lora_filesystem_resolver` does; None: it does not.
         updating: whether it can be told of adapters.
+        weights: the path of the model that it says it serves.
     """
 
     def __init__(self, root: Path | None = None, *, updating: bool = True) -> None:
-        self.root, self.updating = root, updating
+        self.root, self.updating, self.weights = root, updating, "/models/base"
         self.faults: list[Fault] = []
         self.always: Fault | None = None
         self.asked: list[dict[str, Any]] = []
@@ -61,7 +62,7 @@ class Stub:
             def do_GET(self) -> None:
                 if self.path == "/v1/models":
                     adapters = [{"id": name, "parent": "base"} for name in sorted(stub.loaded)]
-                    base = {"id": "base", "root": "/models/base", "parent": None, "max_model_len": 4096}
+                    base = {"id": "base", "root": stub.weights, "parent": None, "max_model_len": 4096}
                     self.answer(200, {"data": [base, *adapters]})
                 elif self.path == "/version":
                     self.answer(200, {"version": "0.0.stub"})

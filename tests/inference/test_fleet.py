@@ -245,6 +245,35 @@ def test_a_server_that_is_lost_and_one_that_comes_back() -> None:
         using([one, two], work)
 
 
+def test_a_server_that_comes_back_with_another_model_stays_out_until_it_has_the_first_again() -> None:
+    async def work(asked: Asked) -> None:
+        endpoint = asked.fleet.endpoints[0]
+        right(await asked.answers(GAMES))
+        one.stop()
+        right(await asked.answers(GAMES))
+        one.weights, before = "/models/other", one.answered
+        one.start()
+        for _ in range(300):
+            if "another model" in str(endpoint.error):
+                break
+            await asyncio.sleep(0.01)
+        for _ in range(20):  # many times the wait between attempts
+            await asyncio.sleep(0.05)
+            assert not endpoint.usable and "another model" in str(endpoint.error)
+        right(await asked.answers(GAMES))
+        assert one.answered == before
+        one.weights = "/models/base"
+        for _ in range(300):
+            if endpoint.usable:
+                break
+            await asyncio.sleep(0.01)
+        right(await asked.answers(GAMES))
+        assert one.answered > before
+
+    with stubs(2) as [one, two]:
+        using([one, two], work)
+
+
 def test_a_slow_server_is_asked_for_less_until_it_is_quick_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fifty times as slow by the clock that the fleet reads, so that what else this machine does decides nothing."""
     slow, measured = set[str](), list[float]()

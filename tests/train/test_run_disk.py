@@ -137,6 +137,17 @@ def test_few_open_files_are_told(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr and not (tmp_path / "run").exists()
 
 
+def test_a_resumed_run_took_as_long_as_all_its_parts(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(small(run, steps=2, batch_size=2), quiet=True)
+    rows = [json.loads(line) | {"seconds": 100.0} for line in (run / "metrics.jsonl").read_text().splitlines()]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    began = time.perf_counter()
+    result = train(small(run, steps=3, batch_size=2), resume=True, quiet=True)
+    took = time.perf_counter() - began
+    assert 200 + MetricsFile.read(run / "metrics.jsonl")[-1]["seconds"] < result.seconds <= 200 + took
+
+
 def test_a_clock_that_jumps_changes_no_duration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
