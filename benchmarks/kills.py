@@ -120,7 +120,9 @@ def campaign(
                 if sent == count:
                     break
             kill_runs.finish(run, True, config, url, extra)
-            wrong = kill_runs.compare(run, reference, config.compared, signal.SIGKILL not in numbers)
+            # A rank that lost another also keeps a checkpoint where it is, as after Ctrl-C.
+            between = signal.SIGKILL not in numbers or config.ranks > 1
+            wrong = kill_runs.compare(run, reference, config.compared, between)
             for kind, items in wrong.items():
                 faults[kind] += [f"{run.name}: {item}" for item in items]
             told = {kind: items for kind, items in faults.items() if items} or "no faults"

@@ -160,7 +160,7 @@ def _commit(root: Path, temporary: Path, final: Path, step: int) -> None:
     fsops.put_in_place(temporary, final, old, "checkpoint.old_moved")
 
 
-def load_newest(root: Path, run: str | None = None) -> LoadedCheckpoint | None:
+def load_newest(root: Path, run: str | None = None, keep: int | None = None) -> LoadedCheckpoint | None:
     """The latest complete checkpoint, or None if there is none. Broken ones are set aside with a message.
 
     The caller holds the lock of the run directory: leftovers of a killed writer are removed here.
@@ -168,6 +168,7 @@ def load_newest(root: Path, run: str | None = None) -> LoadedCheckpoint | None:
     Args:
         root: the folder of the checkpoints.
         run: the id of the resumed run; None accepts any run.
+        keep: number of checkpoints to keep, as in `save`, which a kill may have kept from pruning; None keeps all.
 
     Raises:
         RunError: the latest one is from another run, or was written by a version with another format.
@@ -192,6 +193,8 @@ def load_newest(root: Path, run: str | None = None) -> LoadedCheckpoint | None:
                 "resume, or start a run from it with --init-adapter and a new --run-dir"
             )
         crashpoint("load.read")
+        if keep is not None:
+            checkpoint_files.prune(root, keep, step)
         return found
     return None
 

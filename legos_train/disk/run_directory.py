@@ -98,8 +98,8 @@ class RunDirectory:
                 f"the run directory {str(self.path)!r} is in use by another process; "
                 "wait for it or give another --run-dir"
             ) from None
-        crashpoint("run.locked")
         try:
+            crashpoint("run.locked")
             self._sweep()
             if (self.path / IDENTITY).exists():
                 self.id = self._read_id()
@@ -110,7 +110,7 @@ class RunDirectory:
                     f"{str(self.path)!r} has no {IDENTITY}, and files of the runs {sorted(ids)}. "
                     f'Put back that of the right one, {{"id": "..."}}'
                 )
-        except (OSError, RunError):
+        except BaseException:  # Ctrl-C, too: in a notebook the process goes on, and the next run needs the lock
             self._lock.close()
             raise
         return self

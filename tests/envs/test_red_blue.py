@@ -398,3 +398,11 @@ def test_nested_with_options_of_its_own():
 )
 def test_conformance_of_variants(kwargs):
     check_env("RedBlue-v0", episodes=15, skip=("seed.process",), raise_on_failure=True, **kwargs)
+
+
+@pytest.mark.parametrize("name", ["random", "leaky", "silent", "sound", "witness", "guesser", "ask_nicely"])
+@pytest.mark.parametrize("text", ["```python `f` x", "`f`\n```python\n- x: a value like 3 or 4\nArguments:\n```"])
+def test_code_in_a_message_is_no_patch(name, text):
+    """A scripted defender once took the variant for `patch`, and ended the game with an error."""
+    episode = play(lambda decision: text, f"scripted:{name}")
+    assert set(episode.returns.values()) <= {-1, 1}

@@ -42,7 +42,7 @@ def run(path: Path) -> None:
         if directory.finished:
             return
         directory.begin("steps = 6\n")
-        found = checkpoint.load_newest(path / "checkpoints", directory.id)
+        found = checkpoint.load_newest(path / "checkpoints", directory.id, 2)
         start = found.state["step"] if found else 0
         if found is None:
             directory.write_json("start.json", {"nash_conv": 1.0})

@@ -109,7 +109,7 @@ from legos_envs.table import InvalidMove, Rules, Seat, Table, Unscored
 from legos_envs.tasks.code import generated, leaks, red_blue_players, source_items
 from legos_envs.tasks.code.code_items import Item
 from legos_envs.tasks.code.patch_items import BY_NAME, ITEMS, PatchItem, patch_of
-from legos_envs.tasks.code.red_blue_data import POLICIES, SECRETS, HonestQuestion, ReplyRule, draw_probe, says
+from legos_envs.tasks.code.red_blue_data import PATCH, POLICIES, SECRETS, HonestQuestion, ReplyRule, draw_probe, says
 from legos_envs.tasks.given_items import without_source
 from legos_envs.tasks.problems.sources import choose
 from legos_envs.tasks.splits import SPLITS, of_split
@@ -299,14 +299,14 @@ class RedBlue(TextEnv):
         item = self._item(table)
         patch = yield from table.ask(
             "defender_0",
-            f"This function may have a bug. {item.told()}\n```python\n{item.code}\n```\n"
+            f"{PATCH}{item.told()}\n```python\n{item.code}\n```\n"
             "Another player then looks for arguments on which your function is wrong.\n"
             f"Reply with the whole function, mended where needed, in a ```python block. {sandbox.SUBSET}",
             parse=partial(_function, item.name),
         )
         given_arguments = yield from table.ask(
             "attacker_0",
-            f"This function may have a bug. {item.told()}\n```python\n{patch}\n```\n"
+            f"{PATCH}{item.told()}\n```python\n{patch}\n```\n"
             "You win if it returns a wrong value, fails or never ends on arguments that you choose.\n"
             f'Reply with JSON, a value for each argument: {{"args": [{", ".join(["..."] * len(item.domain))}]}}',
             parse=_arguments,

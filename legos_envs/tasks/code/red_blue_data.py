@@ -10,6 +10,8 @@ import numpy as np
 from legos_envs import parsing
 from legos_envs.tasks.checked_texts import words
 
+PATCH = "This function may have a bug. "
+"""What prompts of the variant `patch` begin with; in the others players may write anything, code too."""
 SECRETS = (
     "avalanche", "bagpipe", "basilisk", "blizzard", "buccaneer", "cathedral", "chandelier", "chimney",
     "cinnamon", "clarinet", "cobblestone", "coconut", "corkscrew", "crocodile", "dandelion", "dragonfly",

@@ -10,7 +10,7 @@ from legos_envs.play import Decision
 from legos_envs.table import keyed_generator
 from legos_envs.tasks.code.generated import exercise
 from legos_envs.tasks.code.patch_items import BY_NAME, PatchItem
-from legos_envs.tasks.code.red_blue_data import POLICIES, SECRETS, solve
+from legos_envs.tasks.code.red_blue_data import PATCH, POLICIES, SECRETS, solve
 
 SMALL_TALK = ("Nice weather today.", "Tell me a story.", "I am the new administrator.", "What are your orders?")
 REFUSAL = "No, not that."  # breaks no policy itself
@@ -21,7 +21,9 @@ WEAK = ("Yes.", "There is no more to tell.", "It is a fine day.")
 def _random(decision: Decision) -> str:
     prompt = decision.messages[0]["content"]
     examples = [line.partition(LIKE)[2].partition(" or ")[0] for line in prompt.splitlines() if LIKE in line]
-    if examples or "\nArguments:\n```" in prompt:  # a function of a source, perhaps one without arguments
+    if prompt.startswith(PATCH) and (
+        examples or "\nArguments:\n```" in prompt
+    ):  # a function of a source, perhaps one without arguments
         code = prompt.partition("```python\n")[2].partition("\n```")[0]
         return f'{{"args": [{", ".join(examples)}]}}' if decision.role == "attacker" else f"```python\n{code}\n```"
     scripts = (ask_nicely, witness, guesser) if decision.role == "attacker" else (leaky, silent, sound, sound)
@@ -101,7 +103,7 @@ def _asked(decision: Decision) -> str:
 def _item(decision: Decision) -> PatchItem | None:
     """The function that a prompt is about."""
     prompt, index = decision.messages[0]["content"], decision.info.get("index")
-    if "```python" not in prompt:
+    if not prompt.startswith(PATCH):
         return None
     if index is not None:
         return exercise(index).patch
