@@ -329,7 +329,10 @@ class Engine(ExactEvaluation):
         self._stepper.kv.reset()
 
     def close(self) -> None:
-        """Release the model and this thread's MLX streams. A worker thread must call it before it ends."""
+        """Release the model and, off the main thread, this thread's MLX streams until `load` is called in it again.
+
+        A worker thread must call it before it ends.
+        """
         if self._closed:
             return
         self._closed = True
@@ -338,8 +341,7 @@ class Engine(ExactEvaluation):
         del self._runner, self._bank, self._stepper, self._scheduler, self._publisher, self._delivery, self.model
         mx.synchronize()
         if threading.current_thread() is not threading.main_thread():
-            # Streams belong to threads; one that outlives its thread aborts the process at exit on Linux.
-            mx.clear_streams()
+            loading.release_streams()
 
     def __enter__(self) -> Engine:
         return self

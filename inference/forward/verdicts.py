@@ -83,9 +83,9 @@ def _folder() -> Path | None:
     chosen = os.environ.get("LEGOS_CACHE", "")
     if chosen in ("0", "off"):
         return None
+    chosen = chosen or (os.environ.get("XDG_CACHE_HOME", "") and os.path.join(os.environ["XDG_CACHE_HOME"], "legos"))
     with contextlib.suppress(RuntimeError):  # no home
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        return Path(chosen).expanduser() / "forward" if chosen else home / "legos" / "forward"
+        return Path(chosen or "~/.cache/legos").expanduser() / "forward"
     return None
 
 

@@ -20,8 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
-
+from inference import loading
 from inference.adapters import PreparedAdapter
 from inference.engine import AsyncEngine, Engine
 from inference.files import adapter_files
@@ -243,8 +242,7 @@ class _Preparing:
 
 
 def _let_go_of_streams(together: threading.Barrier) -> None:
-    mx.synchronize()
-    mx.clear_streams()  # see `Engine.close`
+    loading.release_streams()
     with suppress(threading.BrokenBarrierError):  # each thread does it once
         together.wait(5.0)
 

@@ -196,7 +196,7 @@ def disk() -> dict[str, Any]:
 def hub_cache() -> Path:
     """Where Hugging Face's libraries keep models, by their own rules."""
     home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
-    return Path(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")).expanduser()
+    return Path(os.path.expanduser(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")))  # there may be no home
 
 
 def ports() -> dict[str, str]:

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     module, _ = VERBS[arguments[0]]
     try:
         code: int = importlib.import_module(module).run(arguments[1:])
-        if sys.stdout is not None:  # closed by the caller, as by `>&-`
+        if sys.stdout is not None:  # it is where somebody calls `main` without it
             sys.stdout.flush()  # not at exit, where a closed pipe could no longer be handled
         return code
     except ModuleNotFoundError as error:
@@ -88,6 +88,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not explained(error):
             raise
         print(f"error: {hide_secrets(message(error, arguments[0]))}", file=sys.stderr)
+        try:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except OSError:  # a full disk: Python would complain about the rest at exit
+            _drop_output()
         return int(getattr(error, "exit_code", 1))
 
 
@@ -104,7 +109,12 @@ def _for_people() -> None:
         said.add(str(message))
         return text
 
-    for stream in (sys.stdout, sys.stderr):  # where the encoding lacks a character, only that is lost
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by the caller, as by `>&-`; a file opened later would take its number
+            null = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(null, True)
+            setattr(sys, name, open(null, mode))  # noqa: SIM115
+    for stream in (sys.stdin, sys.stdout, sys.stderr):  # where the encoding lacks a character, only that is lost
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     warnings.formatwarning = note  # type: ignore[assignment]
@@ -112,14 +122,16 @@ def _for_people() -> None:
 
 
 def _reader_left() -> int:
-    """Exits quietly when the reader of our output is gone, as in `legos envs show X | head`; shells expect 141.
+    """Exits quietly when the reader of our output is gone, as in `legos envs show X | head`; shells expect 141."""
+    _drop_output()
+    return 141
 
-    Standard output is redirected to the null device, since Python flushes it once more at exit and would complain.
-    """
+
+def _drop_output() -> None:
+    """Redirects standard output to the null device: Python flushes it once more at exit, and would complain."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 141
 
 
 def explained(error: BaseException) -> bool:

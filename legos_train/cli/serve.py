@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import socket
 import stat
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import get_args
 
@@ -97,8 +100,22 @@ def make_parser() -> Parser:
 
 def run(arguments: Sequence[str]) -> int:
     options = make_parser().parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="legos-serve-") as folder:
+    unpacked = tempfile.TemporaryDirectory(prefix="legos-serve-") if options.adapter else nullcontext("")
+    with _leaves_on_sigterm(), unpacked as folder:
         return _serve(options, Path(folder))
+
+
+@contextmanager
+def _leaves_on_sigterm() -> Iterator[None]:
+    """SIGTERM before the server takes over ends the process by an exception, so that temporary files are removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _serve(options: argparse.Namespace, folder: Path) -> int:

@@ -9,6 +9,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -230,6 +231,8 @@ def _exchange(one: str, other: str) -> bool:
     raise OSError(code, os.strerror(code), one)
 
 
+_DRAFT = re.compile(r"\.tmp-\d+-(?=[^/]*$)")
+"""What the name of a file has before it while it is written."""
 _POINTS = {
     "run.json": "identity",
     "config.toml": "config",
@@ -284,11 +287,12 @@ def explain_os_error(error: OSError, doing: str, *, of_run: bool = True) -> str:
     """What went wrong with a file and what to do; `of_run`: a file of a training run, which can be resumed."""
     remedy = _REMEDIES.get(error.errno or 0)
     if remedy is None:
-        return f"{error.strerror or error} while {doing} ({error.filename})"
+        where = "; set TMPDIR to one" if "temporary directory" in str(error) else ""
+        return f"{error.strerror or error} while {doing}" + (f" ({error.filename})" if error.filename else where)
     remedy = remedy.format(place="--run-dir" if of_run else "place")
     if of_run and isinstance(error.filename, str | bytes):  # without a config.toml there is nothing to resume
         folders = list(Path(os.fsdecode(error.filename)).parents)[:4]
-        of_run = any((folder / "config.toml").exists() for folder in folders)
+        of_run = any(os.path.exists(folder / "config.toml") for folder in folders)
     again = ", then continue with --resume: nothing written before is lost" if of_run else ""
-    where = "" if error.filename is None else f": {error.filename}"
+    where = "" if error.filename is None else f": {_DRAFT.sub('', str(error.filename))}"
     return f"{remedy}{again} (while {doing}{where})"

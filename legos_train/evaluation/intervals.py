@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -16,7 +17,9 @@ FEW = 8
 CELLS = 4_000_000  # size of a block of resamples, to bound memory
 
 
-def bootstrap_interval(values: ArrayLike, seed: int, resamples: int = 2000) -> list[float]:
+def bootstrap_interval(
+    values: ArrayLike, seed: int, resamples: int = 2000, bounds: tuple[float, float] = (-math.inf, math.inf)
+) -> list[float]:
     """95 % interval of the mean of independent values: the expanded percentile bootstrap (Hesterberg 2015, arXiv
     1411.5279), with quantiles widened by Student's t, so that few values give no false certainty. Resamples of very few
     values (less than `FEW`) never leave their range, so there Student's interval is taken where it is wider.
@@ -25,6 +28,7 @@ def bootstrap_interval(values: ArrayLike, seed: int, resamples: int = 2000) -> l
         values: (N,), one per seed: games on one seed belong together and are averaged first.
         seed: seed of the resamples.
         resamples: number of resamples.
+        bounds: what the mean can be, such as 0 and 1 for shares.
 
     Returns:
         Its two ends; for N = 1 the value twice, which is not informative.
@@ -39,7 +43,7 @@ def bootstrap_interval(values: ArrayLike, seed: int, resamples: int = 2000) -> l
     if 1 < len(sample) < FEW:
         half = student(len(sample) - 1) * sample.std(ddof=1) / math.sqrt(len(sample))
         low, high = min(low, sample.mean() - half), max(high, sample.mean() + half)
-    return [float(low), float(high)]
+    return [max(float(low), bounds[0]), min(float(high), bounds[1])]
 
 
 def resampled_means(sample: NDArray[np.float64], seed: int, resamples: int) -> NDArray[np.float64]:
@@ -156,8 +160,9 @@ def mean_and_pass(correct: Sequence[Sequence[bool]], seed: int, samples: int = 1
         raise ValueError("mean@k and pass@k need at least one problem with an answer each")
     shares = [sum(c) / len(c) for c in correct]
     out: dict[str, float | list[float]] = {"problems": len(correct), "samples": most}
-    out |= {f"mean@{most}": float(np.mean(shares)), f"mean@{most}_ci95": bootstrap_interval(shares, seed)}
+    interval = functools.partial(bootstrap_interval, seed=seed, bounds=(0, 1))
+    out |= {f"mean@{most}": float(np.mean(shares)), f"mean@{most}_ci95": interval(shares)}
     for k in sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), samples, most}):
         each = [pass_at_k(len(c), sum(c), k) for c in correct]
-        out |= {f"pass@{k}": float(np.mean(each)), f"pass@{k}_ci95": bootstrap_interval(each, seed)}
+        out |= {f"pass@{k}": float(np.mean(each)), f"pass@{k}_ci95": interval(each)}
     return out

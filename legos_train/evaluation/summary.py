@@ -84,12 +84,12 @@ def row(
     scores = [s for g in whole.values() if (s := _score(g)) is not None] if rivals else []
     if scores and not zero_sum:
         margins = [2 * score - 1 for score in scores]
-        result |= {"margin": float(np.mean(margins)), "margin_ci95": bootstrap_interval(margins, seed)}
+        result |= {"margin": float(np.mean(margins)), "margin_ci95": bootstrap_interval(margins, seed, bounds=(-1, 1))}
         note = advice(margins, result["margin_ci95"], per_seed, "wins minus losses")
         if note and pairing.competitive:
             result["advice"].append(note)
     if scores:
-        result |= {"score": float(np.mean(scores)), "score_ci95": bootstrap_interval(scores, seed)}
+        result |= {"score": float(np.mean(scores)), "score_ci95": bootstrap_interval(scores, seed, bounds=(0, 1))}
     if problems := _answers(one for group in whole.values() for one in group):
         result["accuracy"] = mean_and_pass(problems, seed, samples)
         shares = [sum(right) / len(right) for right in problems]
@@ -189,7 +189,7 @@ def _share_interval(records: Sequence[Record], kind: str, seed: int) -> list[flo
     groups: dict[Any, list[float]] = defaultdict(list)
     for one in records:
         groups[_evidence(one)] += [float(outcome == kind) for outcome in one["outcomes"].values()]
-    return bootstrap_interval([np.mean(shares) for shares in groups.values()], seed)
+    return bootstrap_interval([np.mean(shares) for shares in groups.values()], seed, bounds=(0, 1))
 
 
 def _value(one: Record) -> float:

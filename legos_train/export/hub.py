@@ -42,6 +42,7 @@ def write_folder(
     weights = _checked(source.adapter / peft.WEIGHTS)
     if (out / "config.toml").exists():
         raise ExportError(f"{str(out)!r} is a run directory; give another folder")
+    readme = card(source, base, license).encode()  # before anything is written: it needs a package of the extra
     fresh_folder(out, overwrite=overwrite)
     for old in (peft.PEFT_WEIGHTS, peft.CONFIG):  # of an earlier export
         (out / "peft" / old).unlink(missing_ok=True)
@@ -52,7 +53,7 @@ def write_folder(
     config["legos"] = {**config.get("legos", {}), "base_model": own}
     fsops.write_bytes(out / peft.WEIGHTS, weights)
     fsops.write_bytes(out / peft.CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
-    fsops.write_bytes(out / "README.md", card(source, base, license).encode())
+    fsops.write_bytes(out / "README.md", readme)
     files = ["README.md", peft.CONFIG, peft.WEIGHTS]
     if base is not None:
         _forget_paths(out / "peft", config)

@@ -23,7 +23,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from inference import Engine
+from inference import Engine, loading
 from inference.files import tensors
 from legos_envs import Episode
 from legos_envs.records import episode_from_json
@@ -66,8 +66,7 @@ class ThreadGenerator:
         finally:
             if generator is not None:
                 generator.close()
-            mx.synchronize()
-            mx.clear_streams()  # see `Engine.close`
+            loading.release_streams()
 
     def _generator(self) -> LocalGenerator:
         parts, config = self._parts, self._parts.config

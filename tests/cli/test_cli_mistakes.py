@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 
 from inference import ServerUnavailable
 from legos_train.cli import main as cli
-from legos_train.cli import train
+from legos_train.cli import serve, train
 from legos_train.config import TrainConfig, parse_assignments, to_toml
 from legos_train.errors import ConfigError
 
@@ -175,6 +177,7 @@ def test_a_mistake_in_the_code_of_an_env_keeps_its_traceback(tmp_path: Path) -> 
 def test_serve_without_its_extra_names_it() -> None:
     program = """
 import sys
+import threading
 sys.modules["threadpoolctl"] = None
 from legos_train.cli.main import main
 sys.exit(main(["serve", "--port", "0"]))
@@ -255,3 +258,21 @@ def test_arguments_are_read_as_json_or_as_messages_write_them() -> None:
         **{"g": "True", "h": "Truely", "i": "x=1", "j": "", "k": "NaN", "l": "1e999"},
     }
     assert cli.main(["envs", "show", "LiarsDice-v0", "--arg", "one_round=True", "--arg", "wild=False"]) == 0
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals come to the main thread")
+def test_a_server_ended_while_it_starts_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders: list[Path] = []
+
+    def starting(options: Any, folder: Path) -> int:
+        folders.append(folder)
+        assert folder.is_dir()
+        signal.raise_signal(signal.SIGTERM)
+        return 0
+
+    monkeypatch.setattr(serve, "_serve", starting)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        serve.run(["--adapter", "kuhn=runs/kuhn"])
+    assert ended.value.code == 143 and not folders[0].exists()
+    assert signal.getsignal(signal.SIGTERM) is before

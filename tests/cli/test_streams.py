@@ -33,6 +33,36 @@ def test_a_closed_output_is_no_failure() -> None:
     assert done.returncode == 0 and b"Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_closed_stream_is_no_file_of_the_model(closed: str, tmp_path: Path) -> None:
+    """With fd 0 closed the next file was number 0, which MLX took for a failure; without stdout nothing trained."""
+    verb = "eval KuhnPoker-v0 -m tiny --opponent random -n 2 --out out" if closed == "<&-" else "envs list"
+    if closed == ">&-":
+        verb = "train --steps 1 --batch-size 2 --eval.every 0 --eval.games 2 --run-dir out --lora.rank 2"
+    command = f'"$@" {closed}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", command, "sh", *LEGOS, *verb.split()], capture_output=True, cwd=tmp_path, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert verb == "envs list" or any((tmp_path / "out").iterdir())
+
+
+def test_input_that_is_no_text_is_read_as_far_as_it_is() -> None:
+    utf8 = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    done = subprocess.run(
+        [*LEGOS, "play", "Nim-v0", "--opponent", "random"], input=b"h\xe4\n", capture_output=True, env=utf8, timeout=60
+    )
+    assert b"Traceback" not in done.stderr and b"no more input" in done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_behind_the_output_is_said_once() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*LEGOS, "envs", "list"], stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"error: the disk is full") and b"ignored" not in done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", ["connection", "reader"])
 def test_a_lost_connection_leaves_a_checkpoint(tmp_path: Path, lost: str) -> None:

@@ -1,5 +1,7 @@
 """`check_env` on all registered environments, and the test of the test: broken envs must fail, for the right check."""
 
+import asyncio
+
 import pytest
 
 import legos_envs
@@ -211,3 +213,12 @@ def test_policy_plays_all_seats():
 
 def test_every_check_has_one_line_of_description():
     assert all(len(c.description) > 20 and c.description.endswith(".") for c in CHECKS.values())
+
+
+def test_envs_are_checked_where_a_loop_runs_too():
+    """As in a notebook, where the check of `play` failed for every env."""
+
+    async def cell():
+        return check_env("Nim-v0", episodes=5, only=("rewards.play",))
+
+    assert asyncio.run(cell()).ok

@@ -66,6 +66,7 @@ def test_very_few_values_do_not_either(count: int) -> None:
         low, high = bootstrap_interval(rng.normal(size=count), number, resamples=200)
         covered.append(low <= 0 <= high)
     assert 0.92 < np.mean(covered) <= 0.99
+    assert bootstrap_interval([0.25, 0.5], 0, bounds=(0, 1)) == [0, 1]
 
 
 def test_intervals_depend_on_nothing_but_values_and_seed() -> None:

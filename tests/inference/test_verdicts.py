@@ -14,7 +14,7 @@ from mlx import nn
 from mlx_lm.models import qwen3
 
 from inference.adapters import AdapterBank
-from inference.forward import Fed, choose, decoder, host_forward, mlx_forward
+from inference.forward import Fed, choose, decoder, host_forward, mlx_forward, verdicts
 
 
 def model(seed: int = 0, **more: object) -> qwen3.Model:
@@ -113,3 +113,19 @@ def test_nothing_is_kept_where_it_is_off_or_where_it_cannot_be(
     (tmp_path / "file").write_text("in the way")
     chosen(model())
     assert not folder.exists() and len(trials) == 2 * once > 0
+
+
+def test_a_chosen_folder_needs_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user has no entry in passwd."""
+
+    def nobody() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nobody)
+    monkeypatch.setattr(Path, "expanduser", lambda path: nobody() if str(path).startswith("~") else path)
+    assert verdicts._folder() == tmp_path / "forward"
+    monkeypatch.setenv("LEGOS_CACHE", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert verdicts._folder() == tmp_path / "legos" / "forward"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert verdicts._folder() is None

@@ -20,8 +20,8 @@ NOT_HERE = {
     *("load.set_aside", "sweep.restored", "adapter.old_moved", "adapter.swapped", "checkpoint.old_moved"),
     *("file.torn", "file.written", "file.renamed"),
 }
-"""Points that no run passes by itself: they need damage, a second run, a file system that cannot exchange names, or files
-that a run does not write."""
+"""Points that no run passes by itself: they need damage, a second run, a file system that cannot exchange names, or
+files that a run does not write."""
 
 
 def config(run: Path) -> TrainConfig:

@@ -21,9 +21,8 @@ WEAK = ("Yes.", "There is no more to tell.", "It is a fine day.")
 def _random(decision: Decision) -> str:
     prompt = decision.messages[0]["content"]
     examples = [line.partition(LIKE)[2].partition(" or ")[0] for line in prompt.splitlines() if LIKE in line]
-    if prompt.startswith(PATCH) and (
-        examples or "\nArguments:\n```" in prompt
-    ):  # a function of a source, perhaps one without arguments
+    of_source = examples or "\nArguments:\n```" in prompt  # perhaps without arguments
+    if of_source and prompt.startswith(PATCH):
         code = prompt.partition("```python\n")[2].partition("\n```")[0]
         return f'{{"args": [{", ".join(examples)}]}}' if decision.role == "attacker" else f"```python\n{code}\n```"
     scripts = (ask_nicely, witness, guesser) if decision.role == "attacker" else (leaky, silent, sound, sound)
