@@ -25,7 +25,7 @@ from inference import recurrence
 from inference.adapters import base_layer
 from inference.files import read_adapter
 from inference.forward import fastblas, heap
-from inference.types import BUNDLED, Dequantize, ModelNotFound, UnsafeModel
+from inference.types import BUNDLED, Dequantize, InferenceError, ModelNotFound, UnsafeModel
 from inference.unpacking import unpack
 
 _HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w.-]+))?")
@@ -71,6 +71,7 @@ def load(
         ModelNotFound: nothing of that name.
         UnsafeModel: the directory wants its own code to be run.
         AdapterError: the adapter does not fit.
+        InferenceError: this process was forked from one that has loaded a model.
     """
     import mlx_lm
     import mlx_lm.utils
@@ -123,6 +124,8 @@ def widen(model: nn.Module) -> None:
 
 
 _streams = threading.local()
+_users: list[int] = []
+"""The process in which MLX was prepared: in a fork of it, MLX waits for threads that are not there."""
 
 
 def release_streams() -> None:
@@ -140,7 +143,16 @@ def prepare_mlx() -> None:
     """A stream for this thread, fast BLAS, recurrences in chunks, and no `mx.compile` on Linux CPUs.
 
     There each fused kernel costs 0.6 s of g++ and gains nothing.
+
+    Raises:
+        InferenceError: this process was forked from one that has loaded a model.
     """
+    if _users and os.getpid() not in _users:
+        raise InferenceError(
+            f"this process is a fork of {_users[0]}, which has loaded a model; MLX would wait forever here. Start "
+            "processes with multiprocessing.get_context('spawn'), or load models only in the children"
+        )
+    _users[:] = [os.getpid()]
     if getattr(_streams, "released", False):
         mx.set_default_stream(mx.new_stream(mx.default_device()))
         _streams.released = False

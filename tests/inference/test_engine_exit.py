@@ -37,6 +37,25 @@ def test_a_thread_may_use_a_model_again_after_closing_one(random_model_dir: Path
     assert run(USE + twice, random_model_dir) == (0, "4 True\n4 True\n", "")
 
 
+def test_a_fork_is_told_to_be_spawned(random_model_dir: Path) -> None:
+    """It hung: `fork` was the default of multiprocessing on Linux before Python 3.14."""
+    fork = """
+import multiprocessing
+from inference import InferenceError, load
+
+def child(path):
+    try:
+        load(path)
+    except InferenceError as error:
+        return str(error)
+
+load(sys.argv[1])
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    print("get_context('spawn')" in pool.apply(child, sys.argv[1:]))
+"""
+    assert run("import sys\n" + fork, random_model_dir)[:2] == (0, "True\n")
+
+
 @pytest.mark.slow
 def test_the_main_thread_can_use_mlx_after_closing_an_engine(random_model_dir: Path) -> None:
     main = "serve(); serve(); import mlx.core as mx; print((mx.ones(3) + 1).sum().item())"
