@@ -11,6 +11,7 @@ from http.server import HTTPServer
 from pathlib import Path
 
 from legos_train.cli.arguments import Parser
+from legos_train.errors import RunError
 
 DESCRIPTION = """Browse the episodes of a run or an evaluation: who saw what, every token, rewards and credit.
 
@@ -71,7 +72,16 @@ def run(arguments: Sequence[str]) -> int:
         return _watch(lambda port: serve(options.dir, port, newest), options)
     from legos_train.observe.viewer import write_page
 
-    path, remarks = write_page(options.dir, newest)
+    try:
+        path, remarks = write_page(options.dir, newest)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        place = options.dir[0]
+        raise RunError(
+            f"the page cannot be written to {str(place)!r} ({error.strerror}); `legos view {place} --watch` serves it "
+            "without writing, and --terminal prints the episodes"
+        ) from error
     for remark in remarks:
         print(remark, file=sys.stderr)
     print(f"wrote {path}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import re
@@ -138,3 +139,16 @@ def test_it_opens_what_it_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     folder = write_log(tmp_path / "my run", some_lines(1, ("KuhnPoker-v0",)))
     assert main(["view", str(folder)]) == 0
     assert opened == [(folder / "view.html").as_uri()]
+
+
+def test_a_run_that_cannot_be_written_to_can_be_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*arguments: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / ".tmp-7-view.html"))
+
+    write_log(tmp_path, some_lines(2))
+    monkeypatch.setattr("legos_train.observe.viewer.write_page", refused)
+    assert main(["view", str(tmp_path), "--no-open"]) == 1
+    said = capsys.readouterr().err
+    assert f"legos view {tmp_path} --watch" in said and ".tmp-7" not in said
