@@ -8,13 +8,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pettingzoo import AECEnv
 
 from legos_envs.records import Episode, Trajectory, Turn
+
+T = TypeVar("T")
 
 SEAT_FACTS = ("role", "trainable", "entrant")
 
@@ -238,6 +241,16 @@ def policy_for(policies: Mapping[str, Policy], decision: Decision) -> Policy:
             f"no policy for agent {decision.agent!r} (role {decision.role!r}); policies are given for {list(policies)}"
         )
     return policy
+
+
+def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The coroutine's result, also in a notebook, where an event loop is already running."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 async def play_many(

@@ -83,9 +83,9 @@ def _folder() -> Path | None:
     chosen = os.environ.get("LEGOS_CACHE", "")
     if chosen in ("0", "off"):
         return None
-    chosen = chosen or (os.environ.get("XDG_CACHE_HOME", "") and os.path.join(os.environ["XDG_CACHE_HOME"], "legos"))
+    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     with contextlib.suppress(RuntimeError):  # no home
-        return Path(chosen or "~/.cache/legos").expanduser() / "forward"
+        return Path(chosen or os.path.join(caches, "legos")).expanduser() / "forward"
     return None
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pettingzoo import AECEnv
 
 from legos_envs import parsing
-from legos_envs.play import play
-from legos_envs.records import Episode
+from legos_envs.play import play, wait_for
 from legos_envs.testing.harness import Skipped, Step, Subject, check, drive, rejected, require, same, short
 
 PLAIN = (str, int, float, bool, type(None))
@@ -135,19 +131,9 @@ def rewards_play(s: Subject) -> None:
         def policy(decision: Any, player: Any = player, env: Any = env) -> Any:
             return player(env, decision.agent, decision.observation, decision.info)
 
-        episode = _result(play(env, policy, seed))
+        episode = wait_for(play(env, policy, seed))
         wrong = {a: (episode.returns[a], r) for a, r in record.returns.items() if abs(episode.returns[a] - r) > 1e-9}
         require(not wrong, f"seed {seed}: (play, AEC loop) returns differ: {wrong}")
-
-
-def _result(coroutine: Coroutine[Any, Any, Episode]) -> Episode:
-    """Runs it; in a thread where a loop is running already, as in a notebook."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, coroutine).result()
 
 
 @check("infos.plain")

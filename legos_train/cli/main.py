@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     module, _ = VERBS[arguments[0]]
     try:
         code: int = importlib.import_module(module).run(arguments[1:])
-        if sys.stdout is not None:  # it is where somebody calls `main` without it
+        if sys.stdout is not None:  # as where a program without one calls `main`
             sys.stdout.flush()  # not at exit, where a closed pipe could no longer be handled
         return code
     except ModuleNotFoundError as error:

@@ -9,7 +9,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -231,8 +230,6 @@ def _exchange(one: str, other: str) -> bool:
     raise OSError(code, os.strerror(code), one)
 
 
-_DRAFT = re.compile(r"\.tmp-\d+-(?=[^/]*$)")
-"""What the name of a file has before it while it is written."""
 _POINTS = {
     "run.json": "identity",
     "config.toml": "config",
@@ -265,7 +262,7 @@ def write_bytes(path: Path, data: bytes, points: str = "file") -> None:
     Raises:
         OSError: writing failed; the old content is kept.
     """
-    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
+    temporary = path.with_name(f"{_draft()}{path.name}")
     try:
         write_file(temporary, data, torn=f"{points}.torn")
         crashpoint(f"{points}.written")
@@ -278,6 +275,11 @@ def write_bytes(path: Path, data: bytes, points: str = "file") -> None:
     sync_directory(path.parent)
 
 
+def _draft() -> str:
+    """What the name of a file has before it while this process writes it."""
+    return f".tmp-{os.getpid()}-"
+
+
 def write_text(path: Path, text: str) -> None:
     """Replaces a text file atomically. A path in the text is written as the file system has it, whatever the locale."""
     write_bytes(path, text.encode(errors="surrogateescape"), _POINTS.get(path.name, "file"))
@@ -287,12 +289,12 @@ def explain_os_error(error: OSError, doing: str, *, of_run: bool = True) -> str:
     """What went wrong with a file and what to do; `of_run`: a file of a training run, which can be resumed."""
     remedy = _REMEDIES.get(error.errno or 0)
     if remedy is None:
-        where = "; set TMPDIR to one" if "temporary directory" in str(error) else ""
-        return f"{error.strerror or error} while {doing}" + (f" ({error.filename})" if error.filename else where)
+        hint = "; set TMPDIR to one" if "temporary directory" in str(error) else ""
+        return f"{error.strerror or error} while {doing}" + (f" ({error.filename})" if error.filename else hint)
     remedy = remedy.format(place="--run-dir" if of_run else "place")
     if of_run and isinstance(error.filename, str | bytes):  # without a config.toml there is nothing to resume
         folders = list(Path(os.fsdecode(error.filename)).parents)[:4]
         of_run = any(os.path.exists(folder / "config.toml") for folder in folders)
     again = ", then continue with --resume: nothing written before is lost" if of_run else ""
-    where = "" if error.filename is None else f": {_DRAFT.sub('', str(error.filename))}"
+    where = "" if error.filename is None else f": {str(error.filename).replace(_draft(), '')}"
     return f"{remedy}{again} (while {doing}{where})"

@@ -6,7 +6,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -85,16 +85,6 @@ class Background:
             yield entries.get(timeout=timeout) if timeout else entries.get_nowait()
             while True:
                 yield entries.get_nowait()
-
-    @staticmethod
-    def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result, also in a notebook, where an event loop is already running."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(coroutine)
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(asyncio.run, coroutine).result()
 
 
 async def _await(awaitable: Awaitable[T]) -> T:

@@ -88,8 +88,8 @@ def _state(parts: Parts, *, with_learner: bool) -> tuple[dict[str, Any], dict[st
 
 def restore(parts: Parts, root: Path) -> int:
     """Restores the latest complete checkpoint on all ranks; returns its step, 0 if there is none."""
-    follows, keep = parts.world is not None and parts.world.rank, parts.config.checkpoint.keep
-    loaded = None if follows else checkpoint.load_newest(root, parts.run_id, keep)
+    follows = parts.world is not None and parts.world.rank > 0
+    loaded = None if follows else checkpoint.load_newest(root, parts.run_id, parts.config.checkpoint.keep)
     if parts.world is not None:
         loaded = shared_checkpoint(parts.world, loaded)
     if loaded is None:

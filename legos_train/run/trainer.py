@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from legos_envs import Episode
+from legos_envs.play import wait_for
 from legos_envs.table import keyed_generator
 from legos_train.arena import Arena, EpisodeRequest
 from legos_train.batch import Batch, BatchByLearner, Encode, pack, seats_of
@@ -17,7 +18,6 @@ from legos_train.disk import crashpoint
 from legos_train.errors import ConfigError, NothingToLearn, TrainingError
 from legos_train.loss import LossSettings
 from legos_train.model import Learners
-from legos_train.players import Background
 from legos_train.rollout import Job, filters
 from legos_train.run.alarm_actions import respond
 from legos_train.run.parts import Parts
@@ -102,7 +102,7 @@ class Trainer:
             raise ConfigError(
                 "filter.draw_retries is for Arena's own generate_rollouts; play drawn episodes again there"
             )
-        return Background.wait_for(arena.generate_rollouts(requests))
+        return wait_for(arena.generate_rollouts(requests))
 
     def next_requests(self, step: int) -> list[EpisodeRequest]:
         """The arena's requests; before that, the games that `psro` needs for its payoff matrix."""

@@ -265,3 +265,16 @@ def test_the_card_names_who_played_the_other_seats(run_dir: Path, tmp_path: Path
     assert "| opponents in training | itself in every seat |" in alone
     said = "itself in every other seat; `judge` played by another model; `player_1` played by random"
     assert f"| opponents in training | {said} |" in told
+
+
+def test_a_card_that_cannot_be_made_leaves_no_half_folder(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As without the extra `train`: the command could not be repeated, since the folder was not empty."""
+
+    def missing(*arguments: Any) -> str:
+        raise ModuleNotFoundError("No module named 'tomli_w'", name="tomli_w")
+
+    monkeypatch.setattr(hub, "card", missing)
+    assert main(["export", "hub", str(run_dir), str(tmp_path / "out")]) == 1
+    assert not (tmp_path / "out").exists()

@@ -168,3 +168,11 @@ def test_a_hub_model_is_pinned_by_its_revision(tmp_path: Path, monkeypatch: pyte
     size = SIZES["0.6b"]
     assert shape_of(f"{size.model}@{commit}") is size
     assert loading.ModelInfo("tiny", loading.find_model("tiny"), {}).revision is None
+
+
+def test_a_user_without_a_home_gets_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user has no entry in passwd; `Path.expanduser` raises there."""
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    with pytest.raises(ModelNotFound, match="no such model"):
+        load("~/nothing-here")
+    assert loading.is_here("~/nothing-here")

@@ -268,3 +268,11 @@ def test_the_error_says_what_to_do(code: int, said: str, tmp_path: Path) -> None
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.toml").touch()
     assert "continue with --resume" in explain_os_error(OSError(code, os.strerror(code), file), "saving")
+
+
+def test_an_error_names_the_file_and_not_its_draft(tmp_path: Path) -> None:
+    draft = str(tmp_path / f".tmp-{os.getpid()}-view.html")
+    said = explain_os_error(PermissionError(errno.EACCES, "Permission denied", draft), "working", of_run=False)
+    assert str(tmp_path / "view.html") in said and ".tmp" not in said
+    nowhere = FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+    assert explain_os_error(nowhere, "working").endswith("while working; set TMPDIR to one")
