@@ -57,7 +57,8 @@ class Trajectory:
     @property
     def total(self) -> float:
         """The undiscounted return."""
-        return self.carry + sum([turn.reward for turn in self.turns])
+        turns = self.turns
+        return self.carry + (turns[0].reward if len(turns) == 1 else sum([turn.reward for turn in turns]))
 
 
 @dataclass(slots=True)

@@ -65,7 +65,8 @@ def pack(
     counters = Counters()
     known = LegalTokens(legal) if legal else None
     contexts: dict[tuple[int, ...], int] = {}
-    prompts: set[tuple[int, ...]] = set()
+    same: dict[tuple[int, tuple[int, ...]], int] = {}  # the same by the ids of prompts, which many turns share
+    prompts: dict[int, tuple[int, ...]] = {}  # by id
     sampled: list[_Sampled] = []
     skip_zero = skip_zero and any(
         trajectory.trainable and np.any(given.get(agent, 0.0))
@@ -82,10 +83,10 @@ def pack(
                 continue
             given_values = _advantages_of(given, agent, episode, len(trajectory.turns))
             rows: list[list[_Sampled]] = []
-            counts = np.ones(len(trajectory.turns)) if counted is None else counted[agent]
             for place, (turn, value) in enumerate(zip(trajectory.turns, given_values, strict=True)):
                 new = _sample(turn, value, (index, number), partial(_where, place, agent, episode))
-                new.weight = float(counts[place])
+                if counted is not None:
+                    new.weight = float(counted[agent][place])
                 size = len(new.prompt) + len(new.action)
                 reason = _dropped(turn, size, max_tokens, policy_version, max_staleness) if new.action else "empty"
                 if reason is None and mask_truncated and turn.finish_reason == "length":
@@ -103,15 +104,18 @@ def pack(
                 else:
                     rows.append([new])
             for row in rows:
-                context = (row[-1].prompt + row[-1].action)[:-1]
+                last = row[-1]
+                key = id(last.prompt), last.action
+                if key not in same:
+                    same[key] = contexts.setdefault((last.prompt + last.action)[:-1], len(contexts))
                 for new in row:
-                    new.row = contexts.setdefault(context, len(contexts))
-                    prompts.add(new.prompt)
+                    new.row = same[key]
+                    prompts[id(new.prompt)] = new.prompt
                 sampled += row
             counters.rows += len(rows)
     counters.turns = len(sampled)
     counters.zero_advantages = sum(new.advantage == 0.0 for new in sampled)
-    counters.distinct_prompts = len(prompts)
+    counters.distinct_prompts = len(set(prompts.values()))
     sizes = np.array([len(new.action) for new in sampled], dtype=np.int32)
     counters.action_tokens = int(sizes.sum())
     within = np.arange(counters.action_tokens) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -143,9 +147,9 @@ def pack(
         free = own & (values["old_logprobs"].astype(np.float64) <= math.log1p(-skip_forced))
         if keep_forks:
             free |= own & _forks(sampled)
-        last = np.full(len(sampled), -1)
-        np.maximum.at(last, values["sequence"][free], within[free])
-        keep = own & (within <= last[values["sequence"]])
+        ends = np.full(len(sampled), -1)
+        np.maximum.at(ends, values["sequence"][free], within[free])
+        keep = own & (within <= ends[values["sequence"]])
         counters.forced_tokens = int((~keep).sum())
         counters.forced_turns = len(sampled) - len(np.unique(values["sequence"][keep]))
         values = {name: array[keep] for name, array in values.items()}
@@ -210,28 +214,26 @@ def _where(place: int, agent: str, episode: Episode) -> str:
     return f"turn {place} of agent {agent!r} in {_name(episode)}"
 
 
-def _advantages_of(given: Mapping[str, NDArray], agent: str, episode: Episode, turns: int) -> NDArray:
+def _advantages_of(given: Mapping[str, NDArray], agent: str, episode: Episode, turns: int) -> list[float]:
     if agent not in given:
         raise ValueError(f"no advantages for the trainable agent {agent!r} in {_name(episode)}; got {sorted(given)}")
-    values = np.asarray(given[agent], dtype=np.float64)
-    if values.shape != (turns,):
-        raise ValueError(
-            f"agent {agent!r} in {_name(episode)} has {turns} turns but advantages of shape {values.shape}"
-        )
-    if not np.isfinite(values).all():
-        raise ValueError(f"agent {agent!r} in {_name(episode)} has an advantage that is not finite: {values.tolist()}")
+    array = np.asarray(given[agent], dtype=np.float64)
+    if array.shape != (turns,):
+        raise ValueError(f"agent {agent!r} in {_name(episode)} has {turns} turns but advantages of shape {array.shape}")
+    values: list[float] = array.tolist()
+    if not all(map(math.isfinite, values)):
+        raise ValueError(f"agent {agent!r} in {_name(episode)} has an advantage that is not finite: {values}")
     return values
 
 
 def _sample(turn: Turn, advantage: float, trajectory: tuple[int, int], where: Callable[[], str]) -> _Sampled:
     """The tokens of a turn to train on, checked. `where` names the turn in errors."""
-    for name in ("prompt_tokens", "action_tokens", "logprobs"):
-        if getattr(turn, name) is None:
-            raise ValueError(
-                f"{where()} has no {name}; a trainable agent must be played by a policy that returns the tokens it "
-                "sampled, or its trajectory marked trainable=False"
-            )
-    assert turn.prompt_tokens is not None and turn.action_tokens is not None and turn.logprobs is not None
+    if turn.prompt_tokens is None or turn.action_tokens is None or turn.logprobs is None:
+        name = next(name for name in ("prompt_tokens", "action_tokens", "logprobs") if getattr(turn, name) is None)
+        raise ValueError(
+            f"{where()} has no {name}; a trainable agent must be played by a policy that returns the tokens it "
+            "sampled, or its trajectory marked trainable=False"
+        )
     prompt, action, logprobs = tuple(turn.prompt_tokens), tuple(turn.action_tokens), turn.logprobs
     if not prompt:
         raise ValueError(f"{where()} has an empty prompt; the first action token needs at least one token before it")
@@ -243,7 +245,7 @@ def _sample(turn: Turn, advantage: float, trajectory: tuple[int, int], where: Ca
     versions = [version] * len(action) if turn.token_versions is None else turn.token_versions
     if len(versions) != len(action):
         raise ValueError(f"{where()} has {len(action)} action tokens but {len(versions)} token versions")
-    return _Sampled(prompt, action, logprobs, float(advantage), versions, trajectory, written=turn.written or ())
+    return _Sampled(prompt, action, logprobs, advantage, versions, trajectory, written=turn.written or ())
 
 
 def _dropped(turn: Turn, size: int, limit: int | None, version: int | None, staleness: int | None) -> str | None:

@@ -99,12 +99,17 @@ def turn_discounts(turns: int, gamma: float) -> NDArray[np.float64]:
 
 def returns_to_go(trajectory: Trajectory, gamma: float) -> NDArray[np.float64]:
     """`G_t = r_t + gamma * G_{t+1}` over the agent's own turns, shape (turns,). `carry` came before all of them."""
+    return np.array(to_go(trajectory, gamma), dtype=np.float64)
+
+
+def to_go(trajectory: Trajectory, gamma: float) -> list[float]:
+    """`returns_to_go` as plain numbers."""
     out: list[float] = []
     following = 0.0
     for turn in reversed(trajectory.turns):
         following = turn.reward + gamma * following
         out.append(following)
-    return np.array(out[::-1], dtype=np.float64)
+    return out[::-1]
 
 
 EPSILON = 1e-6  # added to a standard deviation, so that equal returns give 0

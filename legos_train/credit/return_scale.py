@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from legos_envs.records import Episode
-from legos_train.credit.assigner import Advantages, CreditAssigner, mean, trained
+from legos_train.credit.assigner import Advantages, CreditAssigner, mean
 
 DECAY = 0.99
 
@@ -43,8 +43,9 @@ class ReturnScale:
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
         advantages = self.inner.assign(episodes)
         returns: dict[tuple[str, str], list[float]] = defaultdict(list)
-        for episode in episodes:
-            for trajectory in trained(episode):
+        for episode, given in zip(episodes, advantages, strict=True):
+            for agent in given:
+                trajectory = episode.trajectories[agent]
                 returns[episode.env_id, trajectory.role].append(trajectory.total)
         for key, totals in returns.items():
             old = self._moments.get(key, [0.0, 0.0, 0.0])

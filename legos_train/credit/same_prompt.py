@@ -23,7 +23,7 @@ from legos_train.credit.assigner import (
     mean,
     method,
     prompt_key,
-    returns_to_go,
+    to_go,
     trained,
     turn_discounts,
 )
@@ -74,11 +74,12 @@ class SamePromptCredit(RemembersBaselines):
         self.target = check_choice("target", target, ("to_go", "return"))
         self.baselines = Baselines(decay)
 
-    def targets(self, trajectory: Trajectory) -> NDArray[np.float64]:
-        """What each turn is credited with before a baseline is subtracted, shape (turns,)."""
+    def targets(self, trajectory: Trajectory) -> list[float]:
+        """What each turn is credited with before a baseline is subtracted."""
         if self.target == "to_go":
-            return returns_to_go(trajectory, self.gamma)
-        return trajectory.total * turn_discounts(len(trajectory.turns), self.gamma)
+            return to_go(trajectory, self.gamma)
+        discounted: NDArray[np.float64] = trajectory.total * turn_discounts(len(trajectory.turns), self.gamma)
+        return discounted.tolist()
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
         """See `CreditAssigner.assign`. The role baselines move afterwards: each call is one batch."""
@@ -86,14 +87,13 @@ class SamePromptCredit(RemembersBaselines):
         same: dict[tuple[Key, int], int] = {}  # the same by the ids of observations, which many turns share
         every: list[list[float]] = []  # by prompt: targets in the batch
         seen: dict[Key, list[float]] = defaultdict(list)
-        rows: list[tuple[list[tuple[Trajectory, NDArray[np.float64], list[int]]], dict[int, list[float]]]] = []
+        rows: list[tuple[list[tuple[Trajectory, list[float], list[int]]], dict[int, list[float]]]] = []
         for episode in episodes:
             row, own = [], dict[int, list[float]]()  # the targets of the episode's prompts
             for trajectory in trained(episode):
                 key = episode.env_id, trajectory.role
-                targets = self.targets(trajectory)
-                values, prompts = targets.tolist(), []
-                for turn, target in zip(trajectory.turns, values, strict=True):
+                targets, prompts = self.targets(trajectory), []
+                for turn, target in zip(trajectory.turns, targets, strict=True):
                     prompt = same.get((key, id(turn.observation)))
                     if prompt is None:
                         prompt = numbers.setdefault((key, prompt_key(turn)), len(numbers))
@@ -103,7 +103,7 @@ class SamePromptCredit(RemembersBaselines):
                     prompts.append(prompt)
                     every[prompt].append(target)
                     own.setdefault(prompt, []).append(target)
-                seen[key].append(mean(values))
+                seen[key].append(mean(targets))
                 row.append((trajectory, targets, prompts))
             rows.append((row, own))
         sums = [math.fsum(values) for values in every]
@@ -112,8 +112,8 @@ class SamePromptCredit(RemembersBaselines):
             advantages: Advantages = {}
             for trajectory, targets, prompts in row:
                 prior = self.baselines(episode.env_id, trajectory.role)
-                baseline = [self._baseline(sums[p], len(every[p]), own[p], prior) for p in prompts]
-                advantages[trajectory.agent] = targets - np.array(baseline)
+                values = [t - self._baseline(sums[p], len(every[p]), own[p], prior) for t, p in zip(targets, prompts)]
+                advantages[trajectory.agent] = np.array(values)
             out.append(advantages)
         self.baselines.fold(seen)
         return out

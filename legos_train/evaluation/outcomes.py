@@ -28,18 +28,9 @@ def outcome_of(episode: Episode, agent: str, seats: Collection[str] | None = Non
         seats: the competing seats; by default all that the record marks trainable, which a void match no longer is.
             With only the agent, it is judged by itself.
     """
+    if early := ended_early(episode, agent):
+        return early
     own = episode.trajectories[agent]
-    ending = own.info.get("ending")  # of a match inside the episode
-    if episode.outcome == "unscored" or ending == "unscored":
-        return "unscored"
-    if episode.truncated:
-        return "truncated"
-    if episode.outcome == "invalid":
-        return "invalid" if agent in episode.info.get("offenders", ()) else "opponent_invalid"
-    if ending == "forfeit":
-        return "invalid" if "reason" in own.info else "opponent_invalid"
-    if "invalid" in own.info:  # rules that continued without it
-        return "invalid"
     rivals = [
         t for a, t in episode.trajectories.items() if a != agent and (t.trainable if seats is None else a in seats)
     ]
@@ -48,6 +39,21 @@ def outcome_of(episode: Episode, agent: str, seats: Collection[str] | None = Non
     here = [t for t in rivals if t.parent == own.parent]
     best = max((t.total for t in here or rivals), default=0.0)
     return "draw" if abs(own.total - best) <= TIE else "win" if own.total > best else "loss"
+
+
+def ended_early(episode: Episode, agent: str) -> str | None:
+    """`outcome_of` where the return does not matter: `"invalid"`, `"unscored"` and so on; else None."""
+    info, outcome = episode.trajectories[agent].info, episode.info.get("outcome")
+    ending = info.get("ending")  # of a match inside the episode
+    if outcome == "unscored" or ending == "unscored":
+        return "unscored"
+    if episode.truncated:
+        return "truncated"
+    if outcome == "invalid":
+        return "invalid" if agent in episode.info.get("offenders", ()) else "opponent_invalid"
+    if ending == "forfeit":
+        return "invalid" if "reason" in info else "opponent_invalid"
+    return "invalid" if "invalid" in info else None  # rules that continued without it
 
 
 def in_words(outcome: str, rivals: bool) -> str | None:

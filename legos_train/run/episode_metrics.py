@@ -39,6 +39,7 @@ def episode_metrics(
     succeeded: dict[str, list[float]] = {}
     endings: Counter[str] = Counter()
     prompts = set()
+    read: set[int] = set()  # ids of prompts, which many turns of the episodes share
     broken: list[bool] = []
     tokens = actions = listed = illegal = unscored = 0
     for number, episode in enumerate(episodes):
@@ -57,12 +58,14 @@ def episode_metrics(
                 (members if "member" in trajectory.info else rewards).setdefault(role, []).append(
                     (trajectory.total, cluster)
                 )
-            for turn in trajectory.turns:
-                if turn.action_tokens is None or not filters.is_learners(trajectory):
+            for turn in trajectory.turns if filters.is_learners(trajectory) else ():
+                if turn.action_tokens is None:
                     continue
                 actions += 1
                 tokens += len(turn.action_tokens)
-                prompts.add(hash(tuple(turn.prompt_tokens or ())))
+                if id(turn.prompt_tokens) not in read:
+                    read.add(id(turn.prompt_tokens))
+                    prompts.add(hash(tuple(turn.prompt_tokens or ())))
                 if turn.legal_actions:
                     listed += 1
                     illegal += not parsing.states_one_of(turn.action, turn.legal_actions)
@@ -116,7 +119,7 @@ def _broken(episode: Episode) -> list[bool]:
     tables: dict[str, bool] = {}
     for agent, trajectory in episode.trajectories.items():
         if filters.is_learners(trajectory):
-            bad = outcomes.outcome_of(episode, agent) == "invalid"
+            bad = outcomes.ended_early(episode, agent) == "invalid"
             tables[trajectory.parent] = tables.get(trajectory.parent, False) or bad
     return list(tables.values())
 

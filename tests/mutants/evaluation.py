@@ -92,7 +92,7 @@ MUTANTS = [
         ),
         (
             "forfeit-is-the-others",
-            'return "invalid" if "reason" in own.info else "opponent_invalid"',
+            'return "invalid" if "reason" in info else "opponent_invalid"',
             'return "opponent_invalid"',
             "who forfeited a match did not",
         ),
