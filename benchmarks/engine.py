@@ -26,6 +26,7 @@ from benchmarks.exactness import parity, swap
 from benchmarks.measuring import Case, Found, against, alternate, options, report
 from benchmarks.models import SIZES, random_adapter, random_model
 from inference import Completion, Engine, Request, SamplingParams
+from inference.forward import host_forward
 from inference.loading import prepare_mlx
 
 __all__ = ["alternate", "random_model"]  # benchmarks/training.py uses them, too
@@ -213,10 +214,26 @@ def self_play(temperature: float, repeats: int) -> Found:
     return found | {"unit": "tokens per CPU second", "equal": same}
 
 
+def copies(size: str, rows: int, repeats: int) -> Found:
+    """With transposed copies of the weights that have more outputs than inputs, against without."""
+    model, most = random_model(*SIZES[size]), host_forward.COPIES
+    host_forward.COPIES = 0
+    plain = Engine(model, None)
+    host_forward.COPIES = most
+    requests = greedy(texts(rows, 32), [NEW] * rows)
+    ours, without = (partial(anew, engine, requests) for engine in (Engine(model, None), plain))
+    return against(ours, {"without": without}, rows * NEW, repeats) | {"unit": "tokens per CPU second"}
+
+
 CASES = {
     **{
         f"c{rows}": Case(f"{rows} at once, {PROMPT} + {NEW} tokens, against BatchGenerator", bar, partial(steady, rows))
         for rows, bar in ((1, 1.5), (8, 1.3), (32, 1.05))
+    },
+    **{
+        f"{name}{rows}": Case(f"{rows} at once, {size}, with transposed copies", 1.0, partial(copies, size, rows))
+        for name, size, counts in (("copies", "4m", (1, 8, 32)), ("large", "100m", (1, 8)))
+        for rows in counts
     },
     "churn": Case("40 of random length through 16 rows, against BatchGenerator", 1.25, churn),
     "samplers": Case("200 sampling settings in flight against one", 0.9, samplers),

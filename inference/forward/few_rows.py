@@ -1,8 +1,10 @@
 """Products of a few rows with a weight matrix, which read the weights at the speed of memory.
 
 OpenBLAS repacks a matrix before it multiplies, which costs more than the product itself where only a few rows share the
-cost. Products of few enough results skip the repacking, so the outputs are computed in slices. Such slices run on one
-thread however many OpenBLAS has, so large matrices are divided among as many threads here.
+cost. With AVX-512, products of few enough results skip the repacking, so the outputs are computed in slices. Without, a
+matrix-vector product for each row is faster for up to four rows, over slices that stay in the cache, and from there on
+a matrix whose longer side is contiguous. Slices run on one thread however many OpenBLAS has, so large matrices are
+divided among as many threads here.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+import threadpoolctl
 
 from inference.forward import fastblas
 
@@ -25,6 +28,8 @@ _DIVIDED_ROWS = 32  # up to which dividing slices among threads beats OpenBLAS's
 _NO_PACK = 1200  # OpenBLAS multiplies without packing below about this many results
 _NO_PACK_WORK = 1_000_000
 _LARGE = 1_500_000  # multiplications that are worth the 20 microseconds of another thread
+_VECTORS = 4  # rows up to which as many matrix-vector products are faster where a matrix is repacked
+_CACHED = 1 << 17  # weights that stay in a level 2 cache
 
 
 def product(x: FloatArray, weight: FloatArray, turned: FloatArray) -> FloatArray:
@@ -33,13 +38,18 @@ def product(x: FloatArray, weight: FloatArray, turned: FloatArray) -> FloatArray
     Args:
         x: (rows, in).
         weight: (out, in), contiguous.
-        turned: its transpose, a view.
+        turned: its transpose: a view, or a contiguous copy, which is faster where `out` is larger than `in`.
 
     Returns:
         (rows, out).
     """
     rows, (out, width) = len(x), weight.shape
     threads = fastblas.threads() if 1 < rows <= _DIVIDED_ROWS and rows * out * width >= _LARGE else 1
+    if threads == 1 and always_packs():
+        if turned.flags.c_contiguous:
+            return x @ turned
+        if 1 < rows <= _VECTORS:
+            return _by_vectors(x, weight)
     if 1 < rows <= FEW_ROWS or threads > 1:
         chunk = slice_size(rows, out, width)
         if chunk:
@@ -63,6 +73,15 @@ def _sliced(x: FloatArray, slices: FloatArray, threads: int) -> FloatArray:
     return y.transpose(1, 0, 2).reshape(len(x), count * chunk)
 
 
+def _by_vectors(x: FloatArray, weight: FloatArray) -> FloatArray:
+    """Each row with a slice of the weights before the next slice is read."""
+    out, width = weight.shape
+    chunk = _divisor(out, max(16, _CACHED // width))
+    slices = weight.reshape(out // chunk, 1, chunk, width).swapaxes(2, 3)
+    y: FloatArray = np.matmul(x[None, :, None], slices)  # (slices, rows, 1, chunk)
+    return y[:, :, 0].swapaxes(0, 1).reshape(len(x), out)
+
+
 def _multiply(x: FloatArray, slices: FloatArray, y: FloatArray) -> None:
     with np.errstate(all="ignore"):  # each thread has settings of its own; the caller checks the results
         np.matmul(x, slices, y)
@@ -74,6 +93,19 @@ def slice_size(rows: int, out: int, width: int) -> int:
     most = min(out, _NO_PACK // rows, _NO_PACK_WORK // (rows * width))
     chunk = next((c for c in range(most, 15, -1) if out % c == 0), 0)
     return chunk if chunk < out else 0
+
+
+@lru_cache(4096)
+def _divisor(number: int, most: int) -> int:
+    """The largest divisor up to `most`."""
+    return next(divisor for divisor in range(min(number, most), 0, -1) if number % divisor == 0)
+
+
+@lru_cache(maxsize=1)
+def always_packs() -> bool:
+    """Whether numpy's OpenBLAS repacks small matrices too: its kernels for x86 without AVX-512 do."""
+    libraries = threadpoolctl.ThreadpoolController().select(internal_api="openblas").info()
+    return any(library.get("architecture") in ("Haswell", "Zen") for library in libraries)
 
 
 @lru_cache(maxsize=1)

@@ -27,6 +27,7 @@ class AttentionBlock:
             for name in ("q_norm", "k_norm")
         )
         self.mlp = Mlp(block.mlp)
+        self.linears = [self.q, self.k, self.v, self.o, *self.mlp.linears]
         self.heads, self.kv_heads = heads_of(attention)
         self.width = self.k.out // self.kv_heads
         self.gated = self.q.out == 2 * self.heads * self.width

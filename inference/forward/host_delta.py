@@ -41,6 +41,7 @@ class DeltaBlock:
         self.input_norm, self.mlp_norm = Norm(block.input_layernorm), Norm(block.post_attention_layernorm)
         self._qkv, self._z, self._b, self._a = (Linear(layer[f"in_proj_{name}"]) for name in ("qkv", "z", "b", "a"))
         self._out, self._norm, self.mlp = Linear(layer.out_proj), Norm(layer.norm), Mlp(block.mlp)
+        self.linears = [self._qkv, self._z, self._b, self._a, self._out, *self.mlp.linears]
         self._taps = np.ascontiguousarray(np.asarray(layer.conv1d.weight)[:, :, 0].T)  # (kernel, C)
         self._rate = -np.exp(np.asarray(layer.A_log, dtype=np.float32))
         self._bias = np.asarray(layer.dt_bias, dtype=np.float32)

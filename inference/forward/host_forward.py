@@ -24,6 +24,9 @@ from inference.forward.host_kv import HostKVCache
 from inference.forward.host_layers import FloatArray, Linear, Norm, Positions, Rotary, Users
 from inference.forward.mlx_forward import Fed
 
+COPIES = 256 << 20
+"""Bytes up to which weights with more outputs than inputs are also kept transposed."""
+
 
 def fits(model: nn.Module) -> bool:
     """True on a CPU, for plain float32 decoders with ordinary rotary embeddings."""
@@ -60,6 +63,10 @@ class HostForward:
         self.head = Linear(untied if isinstance(untied, nn.Module) else body.embed_tokens)
         self._norm = Norm(body.norm)
         self._blocks = [AttentionBlock(b) if "self_attn" in b else DeltaBlock(b) for b in body.layers]
+        wide = [one for one in (self.head, *(one for block in self._blocks for one in block.linears)) if one.wide]
+        if sum(one.nbytes for one in wide) <= COPIES:
+            for one in wide:
+                one.turn()
         rope = next(block.self_attn.rope for block in body.layers if "self_attn" in block)
         self._rotary = Rotary(rope.dims, rope.base, rope.scale)
         attentions = [block for block in self._blocks if isinstance(block, AttentionBlock)]

@@ -1,8 +1,7 @@
 """Parts of a forward pass in numpy: which rows use which adapters, positions, norms, linear layers.
 
-* One row is a matrix-vector product; a few rows are multiplied with slices of the weights that are small enough for
-  OpenBLAS to skip repacking them (`few_rows`), which otherwise costs more than the product; for slightly more rows it
-  repacks less if the weights are the left factor;
+* One row is a matrix-vector product, which reads a matrix fastest along its longer side; a few rows are multiplied with
+  slices of the weights, as in `few_rows`;
 * for a few rows, different adapters take two products in total: their ranks side by side, with the others' set to zero.
 """
 
@@ -145,6 +144,20 @@ class Linear:
         self._turned = self._weight.T
         self.out = self._weight.shape[0]
 
+    def turn(self) -> None:
+        """Keeps a transposed copy of the weights, which is faster if they are `wide`."""
+        self._turned = np.ascontiguousarray(self._weight.T)
+
+    @property
+    def wide(self) -> bool:
+        """Whether there are more outputs than inputs."""
+        return self.out > self._weight.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights."""
+        return self._weight.nbytes
+
     def __call__(self, x: FloatArray, users: Users) -> FloatArray:
         """(m, in) -> (m, out)."""
         y = product(x, self._weight, self._turned)
@@ -179,6 +192,7 @@ class Mlp:
 
     def __init__(self, mlp: Any) -> None:
         self._gate, self._up, self._down = (Linear(mlp[f"{name}_proj"]) for name in ("gate", "up", "down"))
+        self.linears = [self._gate, self._up, self._down]
 
     def __call__(self, x: FloatArray, users: Users) -> FloatArray:
         """(m, H) -> (m, H)."""

@@ -12,11 +12,11 @@ from mlx import nn
 from mlx_lm.models import gemma, llama, qwen2, qwen3
 
 from inference import Engine
-from inference.adapters import linear_shapes
-from inference.forward import fastblas, few_rows
+from inference.adapters import AdapterBank, linear_shapes
+from inference.forward import fastblas, few_rows, host_forward
 from inference.forward.host_forward import HostForward
 from inference.forward.host_layers import Linear
-from inference.forward.mlx_forward import MlxForward
+from inference.forward.mlx_forward import Fed, MlxForward
 
 COMMON = {
     "hidden_size": 32,
@@ -111,6 +111,20 @@ def test_products_divided_among_threads(rows: int, threads: int, monkeypatch: py
     weight = rng.normal(size=(1920, 640)).astype(np.float32)
     np.testing.assert_allclose(few_rows.product(x, weight, weight.T), x @ weight.T, atol=1e-3)
     assert parts == ([threads] if rows <= 32 else [])
+
+
+def test_wide_weights_are_also_kept_transposed_if_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build(qwen3)
+    forwards = []
+    for most in (0, host_forward.COPIES):
+        monkeypatch.setattr(host_forward, "COPIES", most)
+        forwards.append(HostForward(model, 90))
+    fed = Fed(0, [0] * 3, np.arange(9, dtype=np.int32).reshape(3, 3), [AdapterBank(model).base] * 3)
+    plain, turned = (forward(forward.new_kv(), fed) for forward in forwards)
+    np.testing.assert_allclose(turned, plain, atol=2e-5)
+    for forward, copies in zip(forwards, (False, True), strict=True):
+        for linear in (forward.head, *forward._blocks[0].linears):
+            assert linear._turned.flags.c_contiguous == (copies and linear.wide)
 
 
 def test_weights_are_used_where_they_lie() -> None:

@@ -1,4 +1,4 @@
-"""The threads among which products of a few rows are divided."""
+"""Products of a few rows: the ways they are computed, and the threads among which they are divided."""
 
 from __future__ import annotations
 
@@ -20,6 +20,22 @@ X = RNG.normal(size=(32, 1024)).astype(np.float32)
 
 def multiply(rows: int, weight: np.ndarray) -> np.ndarray:
     return few_rows.product(X[:rows], weight, weight.T)
+
+
+@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("weight", [WIDE, NARROW, WIDE[:7, :1000]], ids=["wide", "narrow", "odd"])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 16, 17, 64, 65])
+def test_every_way_gives_the_product(
+    rows: int, weight: np.ndarray, packs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few_rows, "always_packs", lambda: packs)
+    x = np.resize(X[:, : weight.shape[1]], (rows, weight.shape[1]))
+    own = np.ascontiguousarray(weight)
+    expected = x.astype(np.float64) @ own.T.astype(np.float64)
+    for turned in (own.T, np.ascontiguousarray(own.T)):
+        result = few_rows.product(x, own, turned)
+        assert result.flags.c_contiguous and result.flags.writeable
+        np.testing.assert_allclose(result, expected, atol=1e-3)
 
 
 def test_matrices_of_few_slices_do_not_replace_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
