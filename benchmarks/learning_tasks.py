@@ -91,6 +91,8 @@ BASE = ("--league.mode", "fixed", "--league.opponents", "base")
 FEW = ("--eval.games", "32")  # where games are long
 SLOW = ("--optim.lr", "5e-4")
 LEGAL = ("--credit.gamma", "0.8", "--loss.legality", "1", *SLOW)  # where most losses are illegal moves
+BRIEF = ("--credit.gamma", "0.8", "--loss.kl", "0.3")
+"""Where messages grow with a small KL weight, until the guess at the end is cut off too."""
 JUDGE = "judge=scripted:on_topic"
 EASY = ("level=0",)
 ROUND = ("one_round=True", "dice=1", "faces=3", "wild=True")
@@ -123,7 +125,7 @@ TASKS: dict[str, Task] = {
     ),
     "ProofVerification-v0": Task((*_steps(30, 32), *RAE), "good", "self", items=True, seat="prover=scripted:faithful"),
     "ProposerSolver-v0": Task((*_steps(40, 64), *RAE), "optimal", "self", items=True, seat="proposer=scripted:optimal"),
-    "RedBlue-v0": Task((*_steps(50, 64), *RAE), "sound", "base", items=True, args=("probes=1",)),
+    "RedBlue-v0": Task((*_steps(50, 64), *RAE, *BRIEF), "sound", "base", items=True, args=("probes=1",)),
     "RefineLoop-v0": Task((*_steps(60, 64), *GROUP), "good", "self", items=True),
     "SPICE-v0": Task((*_steps(900, 64), *FACTS), "reader", "self", items=True, seat="challenger=scripted:cloze"),
     "SelfDistillation-v0": Task(
