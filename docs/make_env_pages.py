@@ -19,9 +19,9 @@ from rich.console import CONSOLE_SVG_FORMAT, Console
 from rich.text import Text
 
 import legos_envs
-from legos_envs.pages import page
 from legos_envs.policies import make_policy
 from legos_envs.registry import families
+from legos_envs.testing import page
 
 BEGIN, END = "a test compares it with the registry -->\n", "<!-- end of table -->"
 

@@ -17,12 +17,13 @@ from typing import Any
 
 from pettingzoo import AECEnv
 
-from legos_envs import arguments, pages, parsing, registry
+from legos_envs import arguments, parsing, registry
 from legos_envs.play import Decision, Policy
 from legos_envs.policies import make_policy
 from legos_envs.scoring import judging
 from legos_envs.testing.degenerate import DEGENERATE, MARK, PROGRAMS, Sight
 from legos_envs.testing.harness import Record, drive, short
+from legos_envs.testing.pages import page
 from legos_envs.testing.panel import STATED, TOGETHER, Attempts, Cell, Panel
 from legos_envs.text_env import TextEnv
 
@@ -47,7 +48,7 @@ def attack(env: str | Callable[..., AECEnv], *, episodes: int = 40, **kwargs: An
     episodes = arguments.whole("episodes", episodes, 1)
     claims = []
     if isinstance(env, str) and (made := registry.make(env, **kwargs)) is made.unwrapped:  # a wrapper has no page
-        claims = [claim for claim in pages.page(env).claims if claim.floors]
+        claims = [claim for claim in page(env).claims if claim.floors]
     if kwargs:
         claims = [claim for claim in claims if claim.arguments == kwargs]
     name = env if isinstance(env, str) else getattr(env, "__name__", repr(env))

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import legos_envs
-from legos_envs import pages
+from legos_envs.testing import constructor_arguments, page
 from legos_train.cli.arguments import ENV, Parser
 from legos_train.config import parse_assignments
 
@@ -31,7 +31,7 @@ def add_arguments(p: Parser) -> None:
 def run(_: Parser, options: argparse.Namespace) -> int:
     env: Any = legos_envs.make(options.env, **parse_assignments(options.arg, "--arg"))
     bare = env.unwrapped
-    text = pages.page(options.env).text or inspect.getdoc(type(bare)) or ""
+    text = page(options.env).text or inspect.getdoc(type(bare)) or ""
     if env is not bare:
         text = f"In {type(env).__name__}, which may change rewards and players. The env inside:\n\n{text}"
     if sys.stdout.isatty():
@@ -42,7 +42,7 @@ def run(_: Parser, options: argparse.Namespace) -> int:
     else:
         print(f"{options.env}\n\n{text}")
     print("\nconstructor arguments:")
-    for parameter in pages.constructor_arguments(type(bare)):
+    for parameter in constructor_arguments(type(bare)):
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
         print(f"  {parameter.name}{default}")
     print("\nreset options:")

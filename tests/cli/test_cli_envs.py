@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import legos_envs
-from legos_envs import pages
+from legos_envs.testing import page
 from legos_train.cli.main import main
 
 
@@ -43,7 +43,7 @@ def test_another_namespace_is_listed_without_making_anything(capsys: pytest.Capt
 def test_show_has_the_page_and_what_the_environment_takes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["envs", "show", "KuhnPoker-v0"]) == 0
     shown = capsys.readouterr().out
-    assert pages.page("KuhnPoker-v0").text in shown and "\x1b[" not in shown
+    assert page("KuhnPoker-v0").text in shown and "\x1b[" not in shown
     assert "  num_rounds = 1\n" in shown and "  max_turns = None\n" in shown
     assert "player_1: role player_1" in shown and "first observation of player_0, seed 0:" in shown
 

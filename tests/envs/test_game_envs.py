@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import legos_envs
 from legos_envs import Decision, exact, parsing
 from legos_envs.game import info_set
-from legos_envs.pages import page
 from legos_envs.policies import make_policy
+from legos_envs.testing.pages import page
 
 ENVS = {
     "kuhn": ("KuhnPoker-v0", {}),

@@ -13,7 +13,7 @@ import legos_envs
 from legos_envs import exact
 from legos_envs.game import info_set
 from legos_envs.games.kuhn_poker import KuhnPoker, KuhnPokerGame, nash
-from legos_envs.pages import page
+from legos_envs.testing.pages import page
 
 # What the first player wins, for each deal (first player's card first) and each way a hand can go.
 WAYS = ("check check", "bet call", "bet fold", "check bet call", "check bet fold")

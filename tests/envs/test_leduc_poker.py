@@ -8,7 +8,7 @@ import pytest
 from legos_envs import exact
 from legos_envs.game import info_set
 from legos_envs.games.leduc_poker import CARDS, Hand, LeducPoker, LeducPokerGame
-from legos_envs.pages import page
+from legos_envs.testing.pages import page
 
 GAME = LeducPokerGame()
 

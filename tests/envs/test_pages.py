@@ -7,8 +7,8 @@ import statistics
 import pytest
 
 import legos_envs
-from legos_envs.pages import constructor_arguments, described_arguments, page
 from legos_envs.policies import make_policy
+from legos_envs.testing.pages import constructor_arguments, described_arguments, page
 from tests.envs import sweeps
 
 IDS = legos_envs.registered()

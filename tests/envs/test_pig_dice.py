@@ -10,8 +10,8 @@ import legos_envs
 from legos_envs import Decision
 from legos_envs.games import pig_solver as pig_solver
 from legos_envs.games.pig_dice import PigDice, hold_at_20, optimal, shown
-from legos_envs.pages import page
 from legos_envs.policies import make_policy
+from legos_envs.testing.pages import page
 
 
 def expected_return(goal, rounds, first, second):

@@ -15,8 +15,8 @@ import legos_envs
 import legos_envs.tasks
 from legos_envs import TextEnv, UnknownEnv
 from legos_envs.games.kuhn_poker import KuhnPoker
-from legos_envs.pages import page
 from legos_envs.registry import families, family_of
+from legos_envs.testing.pages import page
 
 ROOT = Path(__file__).parents[2]
 

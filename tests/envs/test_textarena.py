@@ -15,9 +15,9 @@ import pytest
 
 import legos_envs
 from legos_envs import UnknownEnv
-from legos_envs.pages import page
 from legos_envs.policies import make_policy
 from legos_envs.testing import check_env, fuzz
+from legos_envs.testing.pages import page
 from legos_envs.textarena import isolation, legal
 from legos_envs.textarena.env import TextArena
 from legos_envs.textarena.guest import Broken, Guest
