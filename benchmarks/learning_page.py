@@ -66,6 +66,8 @@ Runs named here that are no rows of the table began from an earlier `small`.
 - *Contests, Debate*: the base names keywords it knows and garbles those that no training prompt has ("feather" became
   "glayer"). A HeadToHead run of 300 steps earned 0.875 (0.828 to 0.918) against the base on prompts of the train
   split and 0.680 (0.602 to 0.758) on those of the test split, 256 games each (`--steps 300`, then `legos eval`).
+- *RedBlue*: with a KL weight of 0.02 and no discount it gained 0.26 to 0.27, but messages grew until 14 to 19 % of the
+  games ended by a guess that the token limit had cut off, and a run took 661 to 796 CPU-s.
 - *ConnectFour, Negotiation, RefineLoop, PlanExecute*: still improving when their time is up. On seed 0, 90
   steps of ConnectFour reached 0.734, 96 of Negotiation 0.038 and 150 of RefineLoop 0.629.
 - *LeducPoker*: the NashConv is still falling after 110 steps; the preset takes 180 ([training](training.md)).
