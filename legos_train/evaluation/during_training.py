@@ -98,7 +98,8 @@ class Measurer:
 
     def _exactly(self, task: EvalTask, adapter: str | None) -> dict[str, float]:
         players = [self.player(task, agent, adapter) for agent in task.slot.seats]
-        return exact_metrics(task.env, players, task.info_sets)  # type: ignore[arg-type]
+        report = None if self.tell is None else partial(self.tell, f"positions of {task.slot.name}")
+        return exact_metrics(task.env, players, task.info_sets, report)  # type: ignore[arg-type]
 
     def _by_games(self, task: EvalTask, adapter: str | None) -> dict[str, float]:
         """Against the task's rival, else in self-play.

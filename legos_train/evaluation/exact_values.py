@@ -14,6 +14,7 @@ from pettingzoo import AECEnv
 from legos_envs import GameEnv, InfoSet, exact, parsing
 from legos_envs.game import Game
 from legos_train.evaluation.games import Pairing
+from legos_train.observe import ProgressLine
 from legos_train.players import actors, words
 
 if TYPE_CHECKING:
@@ -25,10 +26,14 @@ NOTHING = 1e-12
 MOST_REGRETS = 20
 MANY_POSITIONS = 500
 """With more information sets than this, `legos eval` warns that it is slow, and training evaluates less often."""
+PART = 256
+"""Information sets evaluated between two reports of progress."""
+Report = Callable[[int, int], None]
+"""Called with the number of evaluated information sets and of all."""
 
 
 def action_probabilities(
-    env: GameEnv, players: Sequence[ModelPlayer], info_sets: Sequence[InfoSet]
+    env: GameEnv, players: Sequence[ModelPlayer], info_sets: Sequence[InfoSet], report: Report | None = None
 ) -> tuple[dict[InfoSet, dict[str, float]], dict[InfoSet, float]]:
     """The models' own probabilities of the legal actions, each as the tokens `[move]` and the end of the turn.
 
@@ -36,6 +41,7 @@ def action_probabilities(
         env: the game.
         players: the players, by player number.
         info_sets: where to evaluate the models.
+        report: called after every `PART` of them.
 
     Returns:
         The probabilities by information set, normalised over the legal moves, and the remaining mass in each:
@@ -44,11 +50,15 @@ def action_probabilities(
     probabilities: dict[InfoSet, dict[str, float]] = {}
     leftover: dict[InfoSet, float] = {}
     for number, player in enumerate(players):
-        for info, answers in scored_answers(env, player, [i for i in info_sets if i.player == number]).items():
-            mass = [answer.probability for answer in answers]
-            total = sum(mass)
-            probabilities[info] = {m: p / total if total else 1 / len(mass) for m, p in zip(info.legal, mass)}
-            leftover[info] = max(0.0, 1.0 - total)
+        mine = [info for info in info_sets if info.player == number]
+        for begin in range(0, len(mine), PART):
+            for info, answers in scored_answers(env, player, mine[begin : begin + PART]).items():
+                mass = [answer.probability for answer in answers]
+                total = sum(mass)
+                probabilities[info] = {m: p / total if total else 1 / len(mass) for m, p in zip(info.legal, mass)}
+                leftover[info] = max(0.0, 1.0 - total)
+            if report is not None:
+                report(len(probabilities), len(info_sets))
     return probabilities, leftover
 
 
@@ -83,11 +93,14 @@ def scored_answers(env: GameEnv, player: ModelPlayer, infos: Sequence[InfoSet]) 
 
 
 def exact_metrics(
-    env: GameEnv, players: Sequence[ModelPlayer], info_sets: Sequence[InfoSet] | None = None
+    env: GameEnv,
+    players: Sequence[ModelPlayer],
+    info_sets: Sequence[InfoSet] | None = None,
+    report: Report | None = None,
 ) -> dict[str, float]:
     """`policy_metrics` of models, and `illegal`: the mean probability of an answer that is not a legal action."""
     infos = exact.info_sets(env.game) if info_sets is None else info_sets
-    probabilities, leftover = action_probabilities(env, players, infos)
+    probabilities, leftover = action_probabilities(env, players, infos, report)
     return {**policy_metrics(env, probabilities), "illegal": float(np.mean(list(leftover.values())))}
 
 
@@ -327,4 +340,9 @@ class ExactResults:
             self.note(f"exact numbers: asking {word} about {positions} (skip with --no-exact)")
         self._sampled[pairing.title, word] = player.temperature
         mine = [info for info in infos if info.player == number]
-        return action_probabilities(env, [player] * env.game.num_players, mine)
+        line = ProgressLine("positions") if len(mine) > MANY_POSITIONS else None
+        try:
+            return action_probabilities(env, [player] * env.game.num_players, mine, line)
+        finally:
+            if line is not None:
+                line.close()

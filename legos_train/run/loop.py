@@ -256,11 +256,11 @@ def _rising_kl(config: TrainConfig) -> list[str]:
 def _rarely_measured(parts: Parts) -> list[str]:
     """A note about envs that `eval.every` does not reach: all positions of a large game take long to evaluate."""
     tasks = parts.measurer.tasks.values() if parts.config.eval.every else ()
-    names = [task.slot.name for task in tasks if not task.every and task.info_sets is not None]
     return [
-        f"{name} is measured only before the first step and after the last: it has many positions, and all are "
-        "evaluated; a table [[eval.env]] with its own `every` measures it in between"
-        for name in names
+        f"{task.slot.name} is measured only before the first step and after the last: it has {len(task.info_sets):,} "
+        "positions, and all are evaluated; a table [[eval.env]] with its own `every` measures it in between"
+        for task in tasks
+        if not task.every and task.info_sets is not None
     ]
 
 

@@ -12,6 +12,7 @@ import pytest
 import legos_envs
 from legos_envs import exact
 from legos_train.cli.main import main
+from legos_train.evaluation import exact_values
 from legos_train.evaluation.exact_values import (
     PolicyTable,
     action_probabilities,
@@ -89,7 +90,9 @@ def test_only_policies_whose_probabilities_are_known_have_a_table(kuhn: legos_en
     assert code_table(legos_envs.make("Debate-v0").unwrapped, "random") is None
 
 
-def test_each_seat_is_asked_of_its_own_player_and_counts_what_it_answers_legally(kuhn: legos_envs.GameEnv) -> None:
+def test_each_seat_is_asked_of_its_own_player_and_counts_what_it_answers_legally(
+    kuhn: legos_envs.GameEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a player whose answers are not all legal, the legal ones make up its play, and the rest is told apart."""
 
     class Listed:
@@ -106,11 +109,15 @@ def test_each_seat_is_asked_of_its_own_player_and_counts_what_it_answers_legally
     players = [
         SimpleNamespace(renderer=renderer, system=None, adapter=None, engine=Listed(first)) for first in (0.25, 0.75)
     ]
-    found, leftover = action_probabilities(kuhn, players, exact.info_sets(kuhn.game))  # type: ignore[arg-type]
+    seen: list[tuple[int, int]] = []
+    monkeypatch.setattr(exact_values, "PART", 4)
+    infos = exact.info_sets(kuhn.game)
+    found, leftover = action_probabilities(kuhn, players, infos, lambda *counts: seen.append(counts))  # type: ignore
     for info, chances in found.items():
         first = (0.25, 0.75)[info.player]
         assert [*chances.values()] == pytest.approx([first, 1.0 - first])
     assert [*leftover.values()] == pytest.approx([0.5] * 12) and len(found) == 12
+    assert seen == [(4, 12), (6, 12), (10, 12), (12, 12)]
 
 
 def test_games_at_another_temperature_than_the_exact_numbers_are_told(capsys: pytest.CaptureFixture[str]) -> None:

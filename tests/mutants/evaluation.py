@@ -124,8 +124,8 @@ MUTANTS = [
         "tests/eval/test_exact_values.py tests/train/test_train.py::test_the_exact_numbers_are_those_of_the_sampled_play",
         (
             "one-player-for-both",
-            "scored_answers(env, player, [i for",
-            "scored_answers(env, players[0], [i for",
+            "scored_answers(env, player, mine[",
+            "scored_answers(env, players[0], mine[",
             "both seats are answered by the player of the first",
             "tests/eval/test_exact_values.py tests/train/test_wiring_seats.py",
         ),
