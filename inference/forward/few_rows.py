@@ -30,6 +30,7 @@ _NO_PACK_WORK = 1_000_000
 _LARGE = 1_500_000  # multiplications that are worth the 20 microseconds of another thread
 _VECTORS = 4  # rows up to which as many matrix-vector products are faster where a matrix is repacked
 _CACHED = 1 << 17  # weights that stay in a level 2 cache
+_NARROWEST = 16  # outputs of a slice; fewer cost more in calls than they save
 
 
 def product(x: FloatArray, weight: FloatArray, turned: FloatArray) -> FloatArray:
@@ -48,8 +49,8 @@ def product(x: FloatArray, weight: FloatArray, turned: FloatArray) -> FloatArray
     if threads == 1 and always_packs():
         if turned.flags.c_contiguous:
             return x @ turned
-        if 1 < rows <= _VECTORS:
-            return _by_vectors(x, weight)
+        if 1 < rows <= _VECTORS and (chunk := _divisor(out, max(_NARROWEST, _CACHED // width))):
+            return _by_vectors(x, weight.reshape(out // chunk, chunk, width).transpose(0, 2, 1))
     if 1 < rows <= FEW_ROWS or threads > 1:
         chunk = slice_size(rows, out, width)
         if chunk:
@@ -73,13 +74,10 @@ def _sliced(x: FloatArray, slices: FloatArray, threads: int) -> FloatArray:
     return y.transpose(1, 0, 2).reshape(len(x), count * chunk)
 
 
-def _by_vectors(x: FloatArray, weight: FloatArray) -> FloatArray:
-    """Each row with a slice of the weights before the next slice is read."""
-    out, width = weight.shape
-    chunk = _divisor(out, max(16, _CACHED // width))
-    slices = weight.reshape(out // chunk, 1, chunk, width).swapaxes(2, 3)
-    y: FloatArray = np.matmul(x[None, :, None], slices)  # (slices, rows, 1, chunk)
-    return y[:, :, 0].swapaxes(0, 1).reshape(len(x), out)
+def _by_vectors(x: FloatArray, slices: FloatArray) -> FloatArray:
+    """As `_sliced`, each row with a slice of the weights before the next slice is read."""
+    y: FloatArray = np.matmul(x[None, :, None], slices[:, None])  # (n, rows, 1, chunk)
+    return y[:, :, 0].swapaxes(0, 1).reshape(len(x), -1)
 
 
 def _multiply(x: FloatArray, slices: FloatArray, y: FloatArray) -> None:
@@ -87,18 +85,17 @@ def _multiply(x: FloatArray, slices: FloatArray, y: FloatArray) -> None:
         np.matmul(x, slices, y)
 
 
-@lru_cache(4096)
 def slice_size(rows: int, out: int, width: int) -> int:
     """How many outputs to compute at a time for a few rows; 0: all at once."""
     most = min(out, _NO_PACK // rows, _NO_PACK_WORK // (rows * width))
-    chunk = next((c for c in range(most, 15, -1) if out % c == 0), 0)
+    chunk = _divisor(out, most)
     return chunk if chunk < out else 0
 
 
 @lru_cache(4096)
 def _divisor(number: int, most: int) -> int:
-    """The largest divisor up to `most`."""
-    return next(divisor for divisor in range(min(number, most), 0, -1) if number % divisor == 0)
+    """The largest divisor up to `most` that makes a slice worth it; 0: there is none."""
+    return next((divisor for divisor in range(min(number, most), _NARROWEST - 1, -1) if number % divisor == 0), 0)
 
 
 @lru_cache(maxsize=1)

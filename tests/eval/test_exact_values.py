@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import legos_envs
 from legos_envs import exact
+from legos_train import train
 from legos_train.cli.main import main
 from legos_train.evaluation import exact_values
 from legos_train.evaluation.exact_values import (
@@ -21,6 +23,8 @@ from legos_train.evaluation.exact_values import (
     report,
     value_against,
 )
+from legos_train.observe import Progress
+from tests.train.helpers import small
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +122,31 @@ def test_each_seat_is_asked_of_its_own_player_and_counts_what_it_answers_legally
         assert [*chances.values()] == pytest.approx([first, 1.0 - first])
     assert [*leftover.values()] == pytest.approx([0.5] * 12) and len(found) == 12
     assert seen == [(4, 12), (6, 12), (10, 12), (12, 12)]
+
+
+def test_long_exact_evaluations_show_their_progress(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[tuple[str, int, int]] = []
+
+    class Line:
+        def __init__(self, unit: str) -> None:
+            self.unit = unit
+
+        def __call__(self, done: int, total: int) -> None:
+            seen.append((self.unit, done, total))
+
+        def close(self) -> None:
+            seen.append((self.unit, 0, 0))
+
+    monkeypatch.setattr(exact_values, "MANY_POSITIONS", 5)
+    monkeypatch.setattr(exact_values, "ProgressLine", Line)
+    main(["eval", "KuhnPoker-v0", "-m", "tiny", "-n", "2", "--json"])
+    assert seen == [("positions", 6, 6), ("positions", 0, 0)] * 2
+    seen.clear()
+    monkeypatch.setattr(Progress, "working", lambda self, *counts: seen.append(counts))
+    train(small(tmp_path / "run", steps=1), quiet=True)
+    assert ("positions of KuhnPoker-v0", 6, 12) in seen and ("positions of KuhnPoker-v0", 12, 12) in seen
 
 
 def test_games_at_another_temperature_than_the_exact_numbers_are_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ def multiply(rows: int, weight: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("packs", [False, True])
-@pytest.mark.parametrize("weight", [WIDE, NARROW, WIDE[:7, :1000]], ids=["wide", "narrow", "odd"])
+@pytest.mark.parametrize("weight", [WIDE, NARROW, WIDE[:7, :1000], WIDE[:521]], ids=["wide", "narrow", "odd", "prime"])
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 16, 17, 64, 65])
 def test_every_way_gives_the_product(
     rows: int, weight: np.ndarray, packs: bool, monkeypatch: pytest.MonkeyPatch
