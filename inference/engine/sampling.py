@@ -11,6 +11,7 @@ remainder, renormalised: the same order as in vLLM and transformers.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -117,9 +118,8 @@ def draw(
         weights = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
         plain = [k for k, i in enumerate(mixed) if not is_filtered(each[i])]
         if plain:
-            chosen = _rows(weights, plain)
-            for k, w, cumulative in zip(plain, chosen, np.cumsum(chosen, axis=-1, dtype=np.float64)):
-                draws[mixed[k]] = _invert(cumulative, w, None, numbers[mixed[k]])
+            rows = [mixed[k] for k in plain]
+            draws.update(zip(rows, _invert_rows(_rows(weights, plain), [numbers[i] for i in rows])))
         for k, i in enumerate(mixed):
             if is_filtered(each[i]):
                 draws[i] = _draw_filtered(weights[k], each[i], numbers[i])
@@ -197,6 +197,23 @@ def _invert(
     np.minimum(picks, np.searchsorted(cumulative, total, side="left"), out=picks)
     logprobs = np.log(weights[picks].astype(np.float64)) - np.log(total)
     return Draw(picks if ids is None else ids[picks], logprobs)
+
+
+def _invert_rows(weights: FloatArray, numbers: Sequence[npt.NDArray[np.float64]]) -> list[Draw]:
+    """As `_invert` for rows of weights (R, V) and numbers[r] (M_r,), at one call for most of it."""
+    cumulative = weights.astype(np.float64)
+    np.cumsum(cumulative, axis=-1, out=cumulative)  # three times as fast as with a `dtype`
+    sizes = [len(own) for own in numbers]
+    ends = list(itertools.accumulate(sizes))
+    rows = np.repeat(np.arange(len(weights)), sizes)
+    total = cumulative[:, -1]
+    targets, most = np.concatenate(numbers) * total[rows], total[rows]
+    parts = [slice(end - size, end) for end, size in zip(ends, sizes)]
+    picks = np.concatenate([sums.searchsorted(targets[part], "right") for sums, part in zip(cumulative, parts)])
+    for i in np.flatnonzero(targets >= most):  # rounded up, as in `_invert`
+        picks[i] = cumulative[rows[i]].searchsorted(most[i], "left")
+    logprobs = np.log(weights[rows, picks].astype(np.float64)) - np.log(total)[rows]
+    return [Draw(picks[part], logprobs[part]) for part in parts]
 
 
 def most_likely_tokens(logits: FloatArray, log_normaliser: float, count: int) -> list[tuple[int, float]]:

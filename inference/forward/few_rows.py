@@ -39,15 +39,15 @@ def product(x: FloatArray, weight: FloatArray, turned: FloatArray) -> FloatArray
     Args:
         x: (rows, in).
         weight: (out, in), contiguous.
-        turned: its transpose: a view, or a contiguous copy, which is faster where `out` is larger than `in`.
+        turned: its transpose: a view, or a copy with contiguous rows, which is faster where `out` is larger than `in`.
 
     Returns:
         (rows, out).
     """
     rows, (out, width) = len(x), weight.shape
-    threads = fastblas.threads() if 1 < rows <= _DIVIDED_ROWS and rows * out * width >= _LARGE else 1
+    threads = _threads(rows, out, width)
     if threads == 1 and always_packs():
-        if turned.flags.c_contiguous:
+        if turned.strides[1] == turned.itemsize:
             return x @ turned
         if 1 < rows <= _VECTORS and (chunk := _divisor(out, max(_NARROWEST, _CACHED // width))):
             return _by_vectors(x, weight.reshape(out // chunk, chunk, width).transpose(0, 2, 1))
@@ -58,6 +58,15 @@ def product(x: FloatArray, weight: FloatArray, turned: FloatArray) -> FloatArray
     if FEW_ROWS < rows <= _SOME_ROWS:
         return (weight @ x.T).T.copy()
     return x @ turned
+
+
+def whole(rows: int, out: int, width: int) -> bool:
+    """Whether a product with contiguous transposed weights of this shape is fastest in one piece, however wide."""
+    return _threads(rows, out, width) == 1 and (always_packs() or rows == 1 or rows > _SOME_ROWS)
+
+
+def _threads(rows: int, out: int, width: int) -> int:
+    return fastblas.threads() if 1 < rows <= _DIVIDED_ROWS and rows * out * width >= _LARGE else 1
 
 
 def _sliced(x: FloatArray, slices: FloatArray, threads: int) -> FloatArray:

@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 from mlx import nn
 
-from inference.forward.host_layers import FloatArray, Linear, Mlp, Norm, Positions, rotate, sigmoid
+from inference.forward.host_layers import Mlp, Norm, Positions, rotate, sigmoid
+from inference.forward.host_linear import FloatArray, Linear, Linears
 
 _SCORES = 1 << 22  # attention scores computed at a time
+QueriesKeysValues = tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]
+"""(m, heads, D), (n * L, kv heads, D) twice, and the gates (m, heads, D), if any."""
 
 
 class AttentionBlock:
@@ -20,18 +23,22 @@ class AttentionBlock:
 
     def __init__(self, block: Any) -> None:
         attention = block.self_attn
-        self.input_norm, self.mlp_norm = Norm(block.input_layernorm), Norm(block.post_attention_layernorm)
+        self.input_norm, self.mlp_norm = Norm.of(block.input_layernorm), Norm.of(block.post_attention_layernorm)
         self.q, self.k, self.v, self.o = (Linear(attention[f"{name}_proj"]) for name in "qkvo")
-        self.q_norm, self.k_norm = (
-            Norm(attention[name]) if isinstance(attention.get(name), nn.Module) else None
-            for name in ("q_norm", "k_norm")
-        )
-        self.mlp = Mlp(block.mlp)
-        self.linears = [self.q, self.k, self.v, self.o, *self.mlp.linears]
+        self.qkv, self.mlp = Linears(self.q, self.k, self.v), Mlp(block.mlp)
+        self.linears = [*self.qkv.layers, self.o, *self.mlp.linears]
         self.heads, self.kv_heads = heads_of(attention)
         self.width = self.k.out // self.kv_heads
         self.gated = self.q.out == 2 * self.heads * self.width
         self.scale = np.float32(attention.scale)
+        norms = [attention.get(name) for name in ("q_norm", "k_norm")]
+        self.q_norm, self.k_norm = (Norm.of(norm) if isinstance(norm, nn.Module) else None for norm in norms)
+        self.alike = not self.gated and (self.q_norm and self.q_norm.eps) == (self.k_norm and self.k_norm.eps)
+        """Whether queries and keys are treated alike, but for the weights of their norms."""
+        self._qk_norm: Norm | None = None
+        if self.alike and self.q_norm is not None and self.k_norm is not None:
+            by_head = (self.q_norm.weight,) * self.heads + (self.k_norm.weight,) * self.kv_heads
+            self._qk_norm = Norm(np.stack(by_head), self.q_norm.eps)
 
     def __call__(
         self, x: FloatArray, cache: tuple[FloatArray, FloatArray], every: Positions, wanted: Positions
@@ -39,24 +46,37 @@ class AttentionBlock:
         """x (n * L, H): stores keys and values of every position; returns the result at the wanted ones."""
         keys, values = cache
         normed = self.input_norm(x)
-        k = self._turned(self.k(normed, every.users).reshape(len(x), self.kv_heads, -1), self.k_norm, every)
+        together = wanted is every and self.alike
+        q, k, v, gates = self._together(normed, every) if together else self._apart(normed, every, wanted)
         every.store(keys, k)
-        every.store(values, self.v(normed, every.users).reshape(len(x), self.kv_heads, -1))
-        asked = self.q(wanted.of(normed), wanted.users)
-        asked = asked.reshape(len(asked), self.heads, -1)  # (m, heads, D), or (m, heads, 2 * D) with the gates
-        q = self._turned(asked[..., : self.width], self.q_norm, wanted)
+        every.store(values, v)
         q *= self.scale
         high = wanted.low + wanted.rows
         mixed = _attend(q, keys[wanted.low : high], values[wanted.low : high], wanted)
-        if self.gated:
-            mixed *= sigmoid(asked[..., self.width :]).reshape(mixed.shape)
+        if gates is not None:
+            mixed *= sigmoid(gates).reshape(mixed.shape)
         x = wanted.of(x) + self.o(mixed, wanted.users)
         return x + self.mlp(self.mlp_norm(x), wanted.users)
 
-    @staticmethod
-    def _turned(x: FloatArray, norm: Norm | None, fed: Positions) -> FloatArray:
-        """(m, heads, D), normalised if the model does so, with rotary embedding."""
-        return rotate(x if norm is None else norm(x), fed.cos, fed.sin)
+    def _together(self, normed: FloatArray, every: Positions) -> QueriesKeysValues:
+        """Queries and keys are normalised and turned as one array."""
+        qkv = self.qkv(normed, every.users).reshape(len(normed), -1, self.width)
+        both = self.heads + self.kv_heads
+        qk = _turned(qkv[:, :both], self._qk_norm, every)
+        return qk[:, : self.heads], qk[:, self.heads :], qkv[:, both:], None
+
+    def _apart(self, normed: FloatArray, every: Positions, wanted: Positions) -> QueriesKeysValues:
+        k, v = (layer(normed, every.users).reshape(len(normed), self.kv_heads, -1) for layer in (self.k, self.v))
+        q = self.q(wanted.of(normed), wanted.users)
+        q = q.reshape(len(q), self.heads, -1)  # (m, heads, D), or (m, heads, 2 * D) with the gates
+        gates = q[..., self.width :] if self.gated else None
+        q = _turned(q[..., : self.width], self.q_norm, wanted)
+        return q, _turned(k, self.k_norm, every), v, gates
+
+
+def _turned(x: FloatArray, norm: Norm | None, fed: Positions) -> FloatArray:
+    """(m, heads, D), normalised if the model does so, with rotary embedding."""
+    return rotate(x if norm is None else norm(x), fed.cos, fed.sin)
 
 
 def heads_of(attention: Any) -> tuple[int, int]:
@@ -71,6 +91,8 @@ def _attend(q: FloatArray, keys: FloatArray, values: FloatArray, fed: Positions)
     rows, count, kv_heads = fed.rows, fed.queries, keys.shape[1]
     _, heads, width = q.shape
     group = heads // kv_heads
+    if count == 1:
+        return _attend_once(q.reshape(rows, kv_heads, group, width), keys, values, fed).reshape(rows, heads * width)
     q = q.reshape(rows, count, kv_heads, group, width)
     out = np.empty_like(q)
     step = max(1, min(count, _SCORES // (rows * heads * fed.span)))
@@ -94,3 +116,17 @@ def _attend(q: FloatArray, keys: FloatArray, values: FloatArray, fed: Positions)
         mixed /= total
         out[:, part] = mixed.transpose(0, 3, 1, 2, 4)
     return out.reshape(rows * count, heads * width)
+
+
+def _attend_once(q: FloatArray, keys: FloatArray, values: FloatArray, fed: Positions) -> FloatArray:
+    """One query of each row and head, (n, kv heads, group, D), over all entries up to its position."""
+    span = int(fed.positions.max()) + 1
+    scores: FloatArray = q @ keys[:, :, :span].swapaxes(-1, -2)
+    if int(fed.positions.min()) + 1 < span:
+        np.copyto(scores, np.float32(-np.inf), where=(np.arange(span) > fed.positions)[:, None, None])
+    scores -= np.maximum.reduce(scores, axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    total = np.add.reduce(scores, axis=-1, keepdims=True)
+    mixed: FloatArray = scores @ values[:, :, :span]
+    mixed /= total
+    return mixed

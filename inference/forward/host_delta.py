@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inference.forward.host_layers import FloatArray, Linear, Mlp, Norm, Positions, sigmoid
+from inference.forward.host_layers import Mlp, Norm, Positions, sigmoid
+from inference.forward.host_linear import FloatArray, Linear
 
 CHUNK = 64
 """Positions in a chunk."""
@@ -38,9 +39,9 @@ class DeltaBlock:
 
     def __init__(self, block: Any) -> None:
         layer = block.linear_attn
-        self.input_norm, self.mlp_norm = Norm(block.input_layernorm), Norm(block.post_attention_layernorm)
+        self.input_norm, self.mlp_norm = Norm.of(block.input_layernorm), Norm.of(block.post_attention_layernorm)
         self._qkv, self._z, self._b, self._a = (Linear(layer[f"in_proj_{name}"]) for name in ("qkv", "z", "b", "a"))
-        self._out, self._norm, self.mlp = Linear(layer.out_proj), Norm(layer.norm), Mlp(block.mlp)
+        self._out, self._norm, self.mlp = Linear(layer.out_proj), Norm.of(layer.norm), Mlp(block.mlp)
         self.linears = [self._qkv, self._z, self._b, self._a, self._out, *self.mlp.linears]
         self._taps = np.ascontiguousarray(np.asarray(layer.conv1d.weight)[:, :, 0].T)  # (kernel, C)
         self._rate = -np.exp(np.asarray(layer.A_log, dtype=np.float32))

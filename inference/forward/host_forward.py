@@ -3,7 +3,7 @@
 A small model is bound by the cost of launching operations: microseconds in MLX, less in numpy, which also vectorises
 exponentials. For decoders built like Llama and Qwen (see `decoder.fits`), gated delta layers of Qwen3.5 included, with
 plain float32 weights, which are used in place. The last block computes only keys, values and states at every position
-(as in decoder.py). host_layers.py, host_attention.py and host_delta.py say what else makes it fast.
+(as in decoder.py). host_linear.py, host_attention.py and host_delta.py say what else makes it fast.
 
 The runner compares its numbers with the model's own before relying on it. Not used on Metal and CUDA.
 """
@@ -21,11 +21,13 @@ from inference.forward import decoder
 from inference.forward.host_attention import AttentionBlock
 from inference.forward.host_delta import DeltaBlock
 from inference.forward.host_kv import HostKVCache
-from inference.forward.host_layers import FloatArray, Linear, Norm, Positions, Rotary, Users
+from inference.forward.host_layers import Norm, Positions, Rotary
+from inference.forward.host_linear import FloatArray, Linear, Users
 from inference.forward.mlx_forward import Fed
 
 COPIES = 256 << 20
-"""Bytes up to which weights with more outputs than inputs are also kept transposed."""
+"""Bytes up to which weights with more outputs than inputs are also kept transposed; those of queries, keys and values,
+side by side, whatever their shape."""
 
 
 def fits(model: nn.Module) -> bool:
@@ -61,12 +63,9 @@ class HostForward:
         self.hidden = self._embedding.shape[1]
         untied = getattr(text, "lm_head", None)
         self.head = Linear(untied if isinstance(untied, nn.Module) else body.embed_tokens)
-        self._norm = Norm(body.norm)
+        self._norm = Norm.of(body.norm)
         self._blocks = [AttentionBlock(b) if "self_attn" in b else DeltaBlock(b) for b in body.layers]
-        wide = [one for one in (self.head, *(one for block in self._blocks for one in block.linears)) if one.wide]
-        if sum(one.nbytes for one in wide) <= COPIES:
-            for one in wide:
-                one.turn()
+        self._keep_transposed()
         rope = next(block.self_attn.rope for block in body.layers if "self_attn" in block)
         self._rotary = Rotary(rope.dims, rope.base, rope.scale)
         attentions = [block for block in self._blocks if isinstance(block, AttentionBlock)]
@@ -75,6 +74,21 @@ class HostForward:
         self.stateful = bool(self._states)
         self.bytes_per_entry = 2 * 4 * self.heads * self.width * self._count
         self.bytes_per_row = self.new_kv().bytes_per_row
+
+    def _keep_transposed(self) -> None:
+        """Copies the weights named at `COPIES`; only the wide ones if those of queries, keys and values do not fit."""
+        joints = [block.qkv for block in self._blocks if isinstance(block, AttentionBlock)]
+        joined = [layer for joint in joints for layer in joint.layers]
+        layers = [self.head, *(layer for block in self._blocks for layer in block.linears)]
+        wide = [layer for layer in layers if layer.wide]
+        alone = [layer for layer in wide if layer not in joined]
+        if sum(layer.nbytes for layer in (*alone, *joined)) <= COPIES:
+            wide = alone
+            for joint in joints:
+                joint.turn()
+        if sum(layer.nbytes for layer in wide) <= COPIES:
+            for layer in wide:
+                layer.turn()
 
     def new_kv(self) -> HostKVCache:
         """An empty KV cache of the right shape."""

@@ -1,65 +1,19 @@
-"""Parts of a forward pass in numpy: which rows use which adapters, positions, norms, linear layers.
-
-* One row is a matrix-vector product, which reads a matrix fastest along its longer side; a few rows are multiplied with
-  slices of the weights, as in `few_rows`;
-* for a few rows, different adapters take two products in total: their ranks side by side, with the others' set to zero.
-"""
+"""Parts of a forward pass in numpy: positions, rotary embeddings, norms, the feed-forward part."""
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from inference.adapters import AdaptedLinear, AdapterVersion, Ranks
-from inference.forward.few_rows import FEW_ROWS, product
+from inference.adapters import AdapterVersion
+from inference.forward.host_linear import FloatArray, Linear, Users
 
-FloatArray = npt.NDArray[np.float32]
-
-_LONG = 16  # from this many tokens in a row, its adapter is applied to it alone
-_STRETCH = 256
-_JOINED = 1024  # rows times ranks up to which several adapters are multiplied as one
-
-
-class Users:
-    """Which flat rows (n * Q) use which adapter slot.
-
-    Attributes:
-        groups: slots and the rows that use them, split to fit a level 2 cache in prompts; slot 0, the base model, is
-            omitted.
-        slots: the slot of each row (n * Q, 1).
-        slot_of: a slot per occurring digest; equal adapters count as one.
-    """
-
-    def __init__(self, adapters: Sequence[AdapterVersion], queries: int) -> None:
-        self.slot_of: dict[str, int] = {}
-        slots = [self.slot_of.setdefault(adapter.digest, adapter.slot) for adapter in adapters]
-        self.groups: list[tuple[int, Any]] = []
-        self._others: dict[Ranks, npt.NDArray[np.bool_]] = {}
-        if not any(slots):
-            return
-        flat = np.repeat(np.array(slots), queries)
-        self.slots = flat[:, None]
-        if len(self.slot_of) > 1 and queries < _LONG:
-            self.groups = [(slot, np.flatnonzero(flat == slot)) for slot in self.slot_of.values() if slot]
-            return
-        row = 0
-        for slot, run in itertools.groupby(slots):
-            end = row + queries * len(list(run))
-            if slot:
-                self.groups += [(slot, slice(i, min(i + _STRETCH, end))) for i in range(row, end, _STRETCH)]
-            row = end
-
-    def others(self, ranks: Ranks) -> npt.NDArray[np.bool_]:
-        """Mask (n * Q, R) of ranks that do not belong to a row's own slot."""
-        mask = self._others.get(ranks)
-        if mask is None:
-            owners = np.repeat([self.slot_of.get(digest, -1) for digest, _ in ranks], [rank for _, rank in ranks])
-            mask = self._others[ranks] = owners != self.slots
-        return mask
+_dot = getattr(np, "vecdot", partial(np.einsum, "...i,...i->..."))  # numpy 1 has only the slower one
 
 
 class Positions:
@@ -105,86 +59,45 @@ class Rotary:
 
     def __init__(self, dims: int, base: float, scale: float) -> None:
         self._frequencies = scale * float(base) ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
-        self._cos = self._sin = np.zeros((0, dims // 2), np.float32)
+        self._cos = self._sin = np.zeros((0, 2, dims // 2), np.float32)
 
     def __call__(self, positions: npt.NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
-        """(m,) -> two arrays (m, 1, dims / 2)."""
+        """(m,) -> two arrays (m, 1, 2, dims / 2): cos and cos, -sin and sin."""
         top = int(positions.max())
         if top >= len(self._cos):
             angles = np.arange(max(256, 2 * top))[:, None] * self._frequencies
-            self._cos, self._sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+            cos, sin = np.cos(angles), np.sin(angles)
+            self._cos = np.stack([cos, cos], axis=1).astype(np.float32)
+            self._sin = np.stack([-sin, sin], axis=1).astype(np.float32)
         return self._cos[positions][:, None], self._sin[positions][:, None]
 
 
 class Norm:
-    """RMSNorm over the last axis."""
+    """RMSNorm over the last axis.
 
-    def __init__(self, norm: Any) -> None:
-        self._weight = np.asarray(norm.weight)
-        self._eps = np.float32(norm.eps)
+    Args:
+        weight: of the last axis; or one for each vector along the last but one, (heads, D).
+        eps: added to the mean square.
+    """
+
+    def __init__(self, weight: Any, eps: float) -> None:
+        self.weight, self.eps = np.asarray(weight), eps
+        width = self.weight.shape[-1]
+        self._weight = self.weight * np.float32(math.sqrt(width))
+        self._eps = np.float32(eps * width)
+
+    @classmethod
+    def of(cls, norm: Any) -> Norm:
+        """The norm of an MLX module."""
+        return cls(norm.weight, norm.eps)
 
     def __call__(self, x: FloatArray) -> FloatArray:
-        square = np.einsum("...i,...i->...", x, x)[..., None]
-        square /= np.float32(x.shape[-1])
-        square += self._eps
-        np.sqrt(square, out=square)
-        out = x / square
-        out *= self._weight
+        length = _dot(x, x)[..., None]
+        length += self._eps
+        np.sqrt(length, out=length)
+        out = x * self._weight
+        out /= length
         return out
-
-
-class Linear:
-    """x @ W.T + bias, plus the low-rank term of each group's adapter."""
-
-    def __init__(self, module: Any) -> None:
-        self._slots = module.slots if isinstance(module, AdaptedLinear) else None
-        linear = module.linear if isinstance(module, AdaptedLinear) else module
-        self._weight = np.asarray(linear.weight)
-        self._bias = np.asarray(linear.bias) if "bias" in linear else None
-        self._turned = self._weight.T
-        self.out = self._weight.shape[0]
-
-    def turn(self) -> None:
-        """Keeps a transposed copy of the weights, which is faster if they are `wide`."""
-        self._turned = np.ascontiguousarray(self._weight.T)
-
-    @property
-    def wide(self) -> bool:
-        """Whether there are more outputs than inputs."""
-        return self.out > self._weight.shape[1]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the weights."""
-        return self._weight.nbytes
-
-    def __call__(self, x: FloatArray, users: Users) -> FloatArray:
-        """(m, in) -> (m, out)."""
-        y = product(x, self._weight, self._turned)
-        if self._bias is not None:
-            y += self._bias
-        if self._slots is not None and self._slots.weights and users.groups:
-            self._adapt(x, y, users)
-        return y
-
-    def _adapt(self, x: FloatArray, y: FloatArray, users: Users) -> None:
-        """Add each row's low-rank term to y."""
-        assert self._slots is not None
-        if len(users.slot_of) > 1 and len(x) <= FEW_ROWS * 4:
-            joint = self._slots.joined(users.slot_of)
-            if joint is None:
-                return
-            a, b, ranks = joint
-            if len(x) * len(b) <= _JOINED:
-                low = x @ a
-                # Not a factor of 0: another adapter's result may be infinite.
-                np.copyto(low, np.float32(0.0), where=users.others(ranks))
-                y += low @ b
-                return
-        for slot, chosen in users.groups:
-            pair = self._slots.host(slot)
-            if pair is not None:
-                y[chosen] += (x[chosen] @ pair[0]) @ pair[1]
 
 
 class Mlp:
@@ -220,13 +133,19 @@ def swiglu(gate: FloatArray, up: FloatArray) -> FloatArray:
 
 
 def rotate(x: FloatArray, cos: FloatArray, sin: FloatArray) -> FloatArray:
-    """Rotary embedding (Su et al. 2021), halves layout: x (m, heads, D), cos and sin (m, 1, R / 2), R <= D."""
+    """Rotary embedding (Su et al. 2021), halves layout, in a new array.
+
+    Args:
+        x: (m, heads, D).
+        cos: cosines (m, 1, 2, R / 2), the same twice; R <= D.
+        sin: sines of the same shape, first negative.
+    """
     half = cos.shape[-1]
-    a, b = x[..., :half], x[..., half : 2 * half]
-    out = np.empty_like(x)
-    np.multiply(a, cos, out=out[..., :half])
-    out[..., :half] -= b * sin
-    np.multiply(b, cos, out=out[..., half : 2 * half])
-    out[..., half : 2 * half] += a * sin
-    out[..., 2 * half :] = x[..., 2 * half :]
-    return out
+    if x.shape[-1] > 2 * half:
+        out = x.copy()
+        out[..., : 2 * half] = rotate(x[..., : 2 * half], cos, sin)
+        return out
+    halves = x.reshape(*x.shape[:-1], 2, half)
+    turned = halves * cos
+    turned += halves[..., ::-1, :] * sin
+    return turned.reshape(x.shape)

@@ -14,8 +14,9 @@ from mlx_lm.models import gemma, llama, qwen2, qwen3
 from inference import Engine
 from inference.adapters import AdapterBank, linear_shapes
 from inference.forward import fastblas, few_rows, host_forward
+from inference.forward.host_attention import AttentionBlock
 from inference.forward.host_forward import HostForward
-from inference.forward.host_layers import Linear
+from inference.forward.host_linear import Linear
 from inference.forward.mlx_forward import Fed, MlxForward
 
 COMMON = {
@@ -113,18 +114,32 @@ def test_products_divided_among_threads(rows: int, threads: int, monkeypatch: py
     assert parts == ([threads] if rows <= 32 else [])
 
 
-def test_wide_weights_are_also_kept_transposed_if_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = build(qwen3)
-    forwards = []
-    for most in (0, host_forward.COPIES):
+@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("module", [llama, qwen2, qwen3])
+def test_copies_of_weights_give_the_same_numbers(module: Any, packs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No copies, those of wide weights, and those of queries, keys and values too; some rows have an adapter."""
+    monkeypatch.setattr(few_rows, "always_packs", lambda: packs)
+    model = build(module, intermediate_size=24)
+    weights, bank = adapter(model, 1), AdapterBank(model)
+    bank.install("a", bank.prepare(weights, scale=1.0), version=1)
+    users = [bank.base, bank.find("a"), bank.base]
+    tokens = np.arange(12, dtype=np.int32).reshape(3, 4)
+    results = []
+    for copies, most in enumerate((0, (90 + 3 * 24) * 32 * 4, host_forward.COPIES)):
         monkeypatch.setattr(host_forward, "COPIES", most)
-        forwards.append(HostForward(model, 90))
-    fed = Fed(0, [0] * 3, np.arange(9, dtype=np.int32).reshape(3, 3), [AdapterBank(model).base] * 3)
-    plain, turned = (forward(forward.new_kv(), fed) for forward in forwards)
-    np.testing.assert_allclose(turned, plain, atol=2e-5)
-    for forward, copies in zip(forwards, (False, True), strict=True):
-        for linear in (forward.head, *forward._blocks[0].linears):
-            assert linear._turned.flags.c_contiguous == (copies and linear.wide)
+        forward = HostForward(model, 90)
+        kv = forward.new_kv()
+        prompts, again = Fed(0, [0] * 3, tokens[:, :3], users), Fed(0, [3] * 3, tokens[:, 3:], users)
+        alone = Fed(1, [4], tokens[1:2, :1], users[1:2])
+        results.append([forward(kv, fed) for fed in (prompts, again, alone)])
+        block = forward._blocks[0]
+        assert isinstance(block, AttentionBlock)
+        kept = [layer.turned.flags.c_contiguous for layer in (forward.head, block.o, block.mlp._down)]
+        assert kept == [most > 0, False, most > 0]
+        assert (block.qkv._turned is not None) == (copies == 2)
+    for plain, *others in zip(*results, strict=True):
+        for other in others:
+            np.testing.assert_allclose(other, plain, atol=2e-5)
 
 
 def test_weights_are_used_where_they_lie() -> None:
