@@ -136,7 +136,7 @@ def batch_loss(model: qwen3.Model | Readers, batch: PretrainingBatch) -> tuple[m
     picked = mx.take_along_axis(logprobs, mx.array(batch.targets), axis=1)
     entropy = -mx.sum(probs * mx.log(mx.maximum(probs, 1e-9)), axis=1)
     divergence = -mx.sum(probs * picked, axis=1) - entropy
-    legal = mx.log(mx.sum(mx.where(probs > 0, mx.exp(picked), 0.0), axis=1))
+    legal = mx.logsumexp(mx.where(probs > 0, picked, -mx.inf), axis=1)
     emphasis = mx.array(np.where(batch.kinds == REPLY, LEGALITY, 0.0).astype(np.float32))
     return mx.sum(mx.array(batch.weights) * (divergence - emphasis * legal)), divergence
 

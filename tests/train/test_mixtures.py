@@ -69,6 +69,18 @@ def test_the_best_player_is_said_with_its_share_and_can_be_read_everywhere(env_i
     assert all(one.best is not None for one in said)
 
 
+def test_a_reply_beyond_single_precision_gives_a_finite_loss() -> None:
+    """Its probability is 0 as a float, but not its logarithm."""
+    model = pretrain.new_model(pretrain.model_config(64, pretrain.Shape(32, 1, 2, 1, 16, 32)), 0)
+    model.model.embed_tokens.weight *= 100.0
+    part = rows.RowGroup(np.array([[1, 2, 3]], np.int32), 0, np.array([0, 0], np.int32), np.array([1, 2], np.int32))
+    ones = np.ones((2, 1), np.float32)
+    kinds, readers = np.array([rows.REPLY, rows.SAID], np.int32), np.full(2, -1, np.int32)
+    batch = rows.PretrainingBatch([part], np.array([[5], [6]], np.int32), ones, ones[:, 0], kinds, readers)
+    loss, divergence = pretrain.batch_loss(model, batch)
+    assert float(divergence.max()) > 110.0 and np.isfinite(float(loss))
+
+
 def test_the_test_split_is_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[str, Any]] = []
     make = legos_envs.make
