@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from inference.engine.rows import Cohort, Outcome, Row
-from inference.engine.sampling import Draw, FloatArray, draw, log_normalisers, most_likely_tokens, uniforms
+from inference.engine.sampling import Draw, FloatArray, draw, is_greedy, log_normalisers, most_likely_tokens, uniforms
 
 
 def draw_all(rows: Sequence[Row], logits: FloatArray) -> dict[Row, Outcome]:
@@ -40,8 +40,10 @@ def draw_all(rows: Sequence[Row], logits: FloatArray) -> dict[Row, Outcome]:
 
 
 def _numbers(rows: Sequence[Row], members: Sequence[tuple[int, int, Cohort]]) -> list[np.ndarray]:
-    """The uniform numbers of these cohorts' requests, one array (M,) per cohort."""
+    """The uniform numbers of these cohorts' requests, one array (M,) per cohort; zeros if all are greedy."""
     sizes = [len(cohort.ids) for _, _, cohort in members]
+    if all(is_greedy(cohort.params) for _, _, cohort in members):
+        return [np.zeros(size) for size in sizes]
     seeds = np.concatenate([cohort.seeds for _, _, cohort in members])
     positions = np.repeat(np.array([len(rows[i].tokens) for i, _, _ in members], dtype=np.uint64), sizes)
     uniform = uniforms(seeds, positions)
