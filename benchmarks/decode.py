@@ -10,9 +10,7 @@ this environment. Medians.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -40,26 +38,6 @@ def worker(shape: str) -> None:
         print(time.process_time() - began, flush=True)
 
 
-class Side:
-    """A checkout in a process of its own."""
-
-    def __init__(self, tree: Path, shape: str) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1"}
-        command = [sys.executable, str(Path(__file__).resolve()), str(tree), "--worker", shape]
-        self._process = subprocess.Popen(
-            command, cwd=tree, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def ask(self, rows: int) -> float:
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(f"{rows}\n")
-        self._process.stdin.flush()
-        return 1e3 * float(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.communicate()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("against", type=Path, help="the other checkout")
@@ -69,14 +47,17 @@ def main() -> None:
     options = parser.parse_args()
     if options.worker:
         return worker(options.worker)
+    from benchmarks.play import Checkout  # not in older checkouts, where workers run
+
     print(f"{'shape':8}{'rows':>6}{'this, ms':>12}{'other, ms':>12}{'times as fast':>16}")
     for shape in SHAPES:
-        sides = [Side(tree.resolve(), shape) for tree in (Path(__file__).parents[1], options.against)]
+        trees = [tree.resolve() for tree in (Path(__file__).parents[1], options.against)]
+        sides = [Checkout(tree, __file__, str(tree), "--worker", shape) for tree in trees]
         for rows in map(int, options.rows.split(",")):
             took: tuple[list[float], list[float]] = [], []
             for number in range(options.rounds + 1):
                 for i in (0, 1) if number % 2 else (1, 0):
-                    took[i].append(sides[i].ask(rows))
+                    took[i].append(1e3 * float(sides[i].ask(str(rows))))
             ours, other = (statistics.median(one[1:]) for one in took)  # the first round warms up
             print(f"{shape:8}{rows:6}{ours:12.1f}{other:12.1f}{other / ours:16.2f}", flush=True)
         for side in sides:

@@ -95,15 +95,38 @@ def worker() -> None:
             print(json.dumps({name: seconds / turns * 1e6 for name, seconds in found.items()}), file=out, flush=True)
 
 
-class Side:
-    """A checkout in a process of its own."""
+class Checkout:
+    """A benchmark's worker in a process of its own, on the packages of a checkout.
 
-    def __init__(self, tree: Path) -> None:
+    Args:
+        tree: the checkout.
+        script: the file that is run; it must import nothing that an older checkout lacks.
+        arguments: of the worker, which answers each line with one of its own.
+    """
+
+    def __init__(self, tree: Path, script: str, *arguments: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1"}
-        command = [sys.executable, str(Path(__file__).resolve()), "--worker"]
+        command = [sys.executable, str(Path(script).resolve()), *arguments]
         self._process = subprocess.Popen(
             command, cwd=tree, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+
+    def ask(self, line: str) -> str:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline()
+
+    def close(self) -> None:
+        """Lets the worker end."""
+        self._process.communicate()
+
+
+class Side:
+    """What was measured on a checkout."""
+
+    def __init__(self, tree: Path) -> None:
+        self._worker = Checkout(tree, __file__, "--worker")
         self.rounds: list[dict[str, float]] = []
         self.parts: list[dict[str, float]] = []
         self.steps: list[dict[str, float]] = []
@@ -114,10 +137,7 @@ class Side:
         self.steps.append(self._ask("step"))
 
     def _ask(self, what: str) -> dict[str, float]:
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(what + "\n")
-        self._process.stdin.flush()
-        return dict(json.loads(self._process.stdout.readline()))
+        return dict(json.loads(self._worker.ask(what)))
 
     def means(self) -> dict[str, float]:
         every = {name: [one[name] for one in self.rounds] for name in ("play", "credit")}
