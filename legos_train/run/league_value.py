@@ -55,19 +55,23 @@ def mixture(
         sides: for each player, policies with their probabilities.
     """
     graph = exact.graph_of(game)
-    found = {info: dict.fromkeys(info.legal, 0.0) for info in graph.infosets}
+    found: dict[InfoSet, dict[str, float]] = {}
     for player, drawn in enumerate(sides):
+        own = {at: info for at, info in enumerate(graph.infosets) if info.player == player}
+        if len(drawn) == 1:  # itself, without rounding
+            found |= {info: dict(drawn[0][1][info]) for info in own.values()}
+            continue
+        sums = {info: dict.fromkeys(info.legal, 0.0) for info in own.values()}
         for share, policy in drawn:
-            own = graph.probabilities(policy.__getitem__)
-            reached = graph.reach([own if i == player else None for i in range(game.num_players)])
-            for at, info in enumerate(graph.infosets):
-                if info.player == player:
-                    weight = share * sum(reached[node] for node in graph.members[at])
-                    for move, chance in zip(info.legal, own[at]):
-                        found[info][move] += weight * chance
-    for info, moves in found.items():
-        total = sum(moves.values())
-        found[info] = {move: one / total if total else 1 / len(moves) for move, one in moves.items()}
+            played = graph.probabilities(policy.__getitem__)
+            reached = graph.reach([played if i == player else None for i in range(game.num_players)])
+            for at, info in own.items():
+                weight = share * sum(reached[node] for node in graph.members[at])
+                for move, chance in zip(info.legal, played[at]):
+                    sums[info][move] += weight * chance
+        for info, moves in sums.items():
+            total = sum(moves.values())
+            found[info] = {move: one / total if total else 1 / len(moves) for move, one in moves.items()}
     return found
 
 
