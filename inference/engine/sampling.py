@@ -119,7 +119,7 @@ def draw(
         plain = [k for k, i in enumerate(mixed) if not is_filtered(each[i])]
         if plain:
             rows = [mixed[k] for k in plain]
-            draws.update(zip(rows, _invert_rows(_rows(weights, plain), [numbers[i] for i in rows])))
+            draws.update(zip(rows, _invert(_rows(weights, plain), [numbers[i] for i in rows])))
         for k, i in enumerate(mixed):
             if is_filtered(each[i]):
                 draws[i] = _draw_filtered(weights[k], each[i], numbers[i])
@@ -143,8 +143,8 @@ def _biased(logits: FloatArray, each: Sequence[SamplingParams]) -> FloatArray:
 
 def _draw_filtered(weights: FloatArray, params: SamplingParams, numbers: npt.NDArray[np.float64]) -> Draw:
     ids = np.sort(_kept_ids(weights, params))
-    weights = weights[ids]
-    return _invert(np.cumsum(weights, dtype=np.float64), weights, ids, numbers)
+    [drawn] = _invert(weights[ids][None], [numbers])
+    return Draw(ids[drawn.tokens], drawn.logprobs)
 
 
 def _kept_ids(weights: FloatArray, params: SamplingParams) -> npt.NDArray[np.int64]:
@@ -184,35 +184,20 @@ def _nucleus(descending: FloatArray, mass: float) -> int:
     return min(int(reached) + 1, len(descending))
 
 
-def _invert(
-    cumulative: npt.NDArray[np.float64],
-    weights: FloatArray,
-    ids: npt.NDArray[np.int64] | None,
-    numbers: npt.NDArray[np.float64],
-) -> Draw:
-    """Inverse of the cumulative sums (K,) at the numbers (M,); ids (K,) name the entries, None means 0..K-1."""
-    total = cumulative[-1]
-    picks = np.searchsorted(cumulative, numbers * total, side="right")
-    # u * total can round up to total itself; the last entry of positive weight is then the right answer.
-    np.minimum(picks, np.searchsorted(cumulative, total, side="left"), out=picks)
-    logprobs = np.log(weights[picks].astype(np.float64)) - np.log(total)
-    return Draw(picks if ids is None else ids[picks], logprobs)
-
-
-def _invert_rows(weights: FloatArray, numbers: Sequence[npt.NDArray[np.float64]]) -> list[Draw]:
-    """As `_invert` for rows of weights (R, V) and numbers[r] (M_r,), at one call for most of it."""
+def _invert(weights: FloatArray, numbers: Sequence[npt.NDArray[np.float64]]) -> list[Draw]:
+    """The inverse of each row's cumulative sums at its numbers: weights (R, V), numbers[r] (M_r,)."""
     cumulative = weights.astype(np.float64)
     np.cumsum(cumulative, axis=-1, out=cumulative)  # three times as fast as with a `dtype`
     sizes = [len(own) for own in numbers]
-    ends = list(itertools.accumulate(sizes))
     rows = np.repeat(np.arange(len(weights)), sizes)
-    total = cumulative[:, -1]
-    targets, most = np.concatenate(numbers) * total[rows], total[rows]
-    parts = [slice(end - size, end) for end, size in zip(ends, sizes)]
+    totals = cumulative[:, -1]
+    targets = np.concatenate(numbers) * totals[rows]
+    parts = [slice(end - size, end) for end, size in zip(itertools.accumulate(sizes), sizes)]
     picks = np.concatenate([sums.searchsorted(targets[part], "right") for sums, part in zip(cumulative, parts)])
-    for i in np.flatnonzero(targets >= most):  # rounded up, as in `_invert`
-        picks[i] = cumulative[rows[i]].searchsorted(most[i], "left")
-    logprobs = np.log(weights[rows, picks].astype(np.float64)) - np.log(total)[rows]
+    # u * total can round up to total itself; the last entry of positive weight is then the right answer.
+    for i in np.flatnonzero(targets >= totals[rows]):
+        picks[i] = cumulative[rows[i]].searchsorted(targets[i], "left")
+    logprobs = np.log(weights[rows, picks].astype(np.float64)) - np.log(totals)[rows]
     return [Draw(picks[part], logprobs[part]) for part in parts]
 
 

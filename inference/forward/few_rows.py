@@ -33,13 +33,13 @@ _CACHED = 1 << 17  # weights that stay in a level 2 cache
 _NARROWEST = 16  # outputs of a slice; fewer cost more in calls than they save
 
 
-def product(x: FloatArray, weight: FloatArray, turned: FloatArray) -> FloatArray:
+def product(x: FloatArray, weight: FloatArray, transposed: FloatArray) -> FloatArray:
     """`x @ weight.T`, computed in whichever way is fastest for this many rows.
 
     Args:
         x: (rows, in).
         weight: (out, in), contiguous.
-        turned: its transpose: a view, or a copy with contiguous rows, which is faster where `out` is larger than `in`.
+        transposed: its transpose: a view, or a copy with contiguous rows, which is faster where `out` is larger than `in`.
 
     Returns:
         (rows, out).
@@ -47,8 +47,8 @@ def product(x: FloatArray, weight: FloatArray, turned: FloatArray) -> FloatArray
     rows, (out, width) = len(x), weight.shape
     threads = _threads(rows, out, width)
     if threads == 1 and always_packs():
-        if turned.strides[1] == turned.itemsize:
-            return x @ turned
+        if transposed.strides[1] == transposed.itemsize:
+            return x @ transposed
         if 1 < rows <= _VECTORS and (chunk := _divisor(out, max(_NARROWEST, _CACHED // width))):
             return _by_vectors(x, weight.reshape(out // chunk, chunk, width).transpose(0, 2, 1))
     if 1 < rows <= FEW_ROWS or threads > 1:
@@ -57,10 +57,10 @@ def product(x: FloatArray, weight: FloatArray, turned: FloatArray) -> FloatArray
             return _sliced(x, weight.reshape(out // chunk, chunk, width).transpose(0, 2, 1), threads)
     if FEW_ROWS < rows <= _SOME_ROWS:
         return (weight @ x.T).T.copy()
-    return x @ turned
+    return x @ transposed
 
 
-def whole(rows: int, out: int, width: int) -> bool:
+def undivided(rows: int, out: int, width: int) -> bool:
     """Whether a product with contiguous transposed weights of this shape is fastest in one piece, however wide."""
     return _threads(rows, out, width) == 1 and (always_packs() or rows == 1 or rows > _SOME_ROWS)
 

@@ -11,10 +11,10 @@ import numpy as np
 from mlx import nn
 
 from inference.forward.host_layers import Mlp, Norm, Positions, rotate, sigmoid
-from inference.forward.host_linear import FloatArray, Linear, Linears
+from inference.forward.host_linear import FloatArray, FusedLinear, Linear
 
 _SCORES = 1 << 22  # attention scores computed at a time
-QueriesKeysValues = tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]
+_QKV = tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]
 """(m, heads, D), (n * L, kv heads, D) twice, and the gates (m, heads, D), if any."""
 
 
@@ -25,7 +25,7 @@ class AttentionBlock:
         attention = block.self_attn
         self.input_norm, self.mlp_norm = Norm.of(block.input_layernorm), Norm.of(block.post_attention_layernorm)
         self.q, self.k, self.v, self.o = (Linear(attention[f"{name}_proj"]) for name in "qkvo")
-        self.qkv, self.mlp = Linears(self.q, self.k, self.v), Mlp(block.mlp)
+        self.qkv, self.mlp = FusedLinear(self.q, self.k, self.v), Mlp(block.mlp)
         self.linears = [*self.qkv.layers, self.o, *self.mlp.linears]
         self.heads, self.kv_heads = heads_of(attention)
         self.width = self.k.out // self.kv_heads
@@ -58,23 +58,23 @@ class AttentionBlock:
         x = wanted.of(x) + self.o(mixed, wanted.users)
         return x + self.mlp(self.mlp_norm(x), wanted.users)
 
-    def _together(self, normed: FloatArray, every: Positions) -> QueriesKeysValues:
+    def _together(self, normed: FloatArray, every: Positions) -> _QKV:
         """Queries and keys are normalised and turned as one array."""
         qkv = self.qkv(normed, every.users).reshape(len(normed), -1, self.width)
         both = self.heads + self.kv_heads
-        qk = _turned(qkv[:, :both], self._qk_norm, every)
+        qk = _rotated(qkv[:, :both], self._qk_norm, every)
         return qk[:, : self.heads], qk[:, self.heads :], qkv[:, both:], None
 
-    def _apart(self, normed: FloatArray, every: Positions, wanted: Positions) -> QueriesKeysValues:
+    def _apart(self, normed: FloatArray, every: Positions, wanted: Positions) -> _QKV:
         k, v = (layer(normed, every.users).reshape(len(normed), self.kv_heads, -1) for layer in (self.k, self.v))
         q = self.q(wanted.of(normed), wanted.users)
         q = q.reshape(len(q), self.heads, -1)  # (m, heads, D), or (m, heads, 2 * D) with the gates
         gates = q[..., self.width :] if self.gated else None
-        q = _turned(q[..., : self.width], self.q_norm, wanted)
-        return q, _turned(k, self.k_norm, every), v, gates
+        q = _rotated(q[..., : self.width], self.q_norm, wanted)
+        return q, _rotated(k, self.k_norm, every), v, gates
 
 
-def _turned(x: FloatArray, norm: Norm | None, fed: Positions) -> FloatArray:
+def _rotated(x: FloatArray, norm: Norm | None, fed: Positions) -> FloatArray:
     """(m, heads, D), normalised if the model does so, with rotary embedding."""
     return rotate(x if norm is None else norm(x), fed.cos, fed.sin)
 

@@ -85,10 +85,10 @@ class HostForward:
         if sum(layer.nbytes for layer in (*alone, *joined)) <= COPIES:
             wide = alone
             for joint in joints:
-                joint.turn()
+                joint.keep_transposed()
         if sum(layer.nbytes for layer in wide) <= COPIES:
             for layer in wide:
-                layer.turn()
+                layer.keep_transposed()
 
     def new_kv(self) -> HostKVCache:
         """An empty KV cache of the right shape."""

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.adapters import AdaptedLinear, AdapterVersion, Ranks
-from inference.forward.few_rows import FEW_ROWS, product, whole
+from inference.forward.few_rows import FEW_ROWS, product, undivided
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -64,19 +64,23 @@ class Users:
 
 
 class Linear:
-    """x @ W.T + bias, plus the low-rank term of each group's adapter."""
+    """x @ W.T + bias, plus the low-rank term of each group's adapter.
+
+    Attributes:
+        transposed: the weights (in, out), a view or a copy.
+    """
 
     def __init__(self, module: Any) -> None:
         self._slots = module.slots if isinstance(module, AdaptedLinear) else None
         linear = module.linear if isinstance(module, AdaptedLinear) else module
         self._weight = np.asarray(linear.weight)
         self._bias = np.asarray(linear.bias) if "bias" in linear else None
-        self._turned = self._weight.T
+        self.transposed = self._weight.T
         self.out = self._weight.shape[0]
 
-    def turn(self, copy: FloatArray | None = None) -> None:
-        """Keeps a transposed copy of the weights, which is faster if they are `wide`; or takes the given one."""
-        self._turned = np.ascontiguousarray(self._weight.T) if copy is None else copy
+    def keep_transposed(self) -> None:
+        """Keeps a transposed copy of the weights, which is faster if they are `wide`."""
+        self.transposed = np.ascontiguousarray(self._weight.T)
 
     @property
     def wide(self) -> bool:
@@ -90,7 +94,7 @@ class Linear:
 
     def __call__(self, x: FloatArray, users: Users) -> FloatArray:
         """(m, in) -> (m, out)."""
-        return self.complete(x, product(x, self._weight, self._turned), users)
+        return self.complete(x, product(x, self._weight, self.transposed), users)
 
     def complete(self, x: FloatArray, y: FloatArray, users: Users) -> FloatArray:
         """Adds the bias and the low-rank terms to y = x @ W.T, in place."""
@@ -99,11 +103,6 @@ class Linear:
         if self._slots is not None and self._slots.weights and users.groups:
             self._adapt(x, y, users)
         return y
-
-    @property
-    def turned(self) -> FloatArray:
-        """The transposed weights (in, out)."""
-        return self._turned
 
     def _adapt(self, x: FloatArray, y: FloatArray, users: Users) -> None:
         """Add each row's low-rank term to y."""
@@ -125,26 +124,26 @@ class Linear:
                 y[chosen] += (x[chosen] @ pair[0]) @ pair[1]
 
 
-class Linears:
+class FusedLinear:
     """Layers with the same input, as one product where that is fastest."""
 
     def __init__(self, *layers: Linear) -> None:
         self.layers = layers
-        self._turned: FloatArray | None = None
+        self._transposed: FloatArray | None = None
         ends = list(itertools.accumulate(layer.out for layer in layers))
         self._columns = [slice(end - layer.out, end) for layer, end in zip(layers, ends, strict=True)]
 
-    def turn(self) -> None:
+    def keep_transposed(self) -> None:
         """Keeps a transposed copy of all weights side by side."""
-        self._turned = np.concatenate([layer.turned for layer in self.layers], axis=1)
+        self._transposed = np.concatenate([layer.transposed for layer in self.layers], axis=1)
         for layer, columns in zip(self.layers, self._columns, strict=True):
-            layer.turn(self._turned[:, columns])
+            layer.transposed = self._transposed[:, columns]
 
     def __call__(self, x: FloatArray, users: Users) -> FloatArray:
         """(m, in) -> (m, out of all layers)."""
-        if self._turned is None or not whole(len(x), self._turned.shape[1], len(self._turned)):
+        if self._transposed is None or not undivided(len(x), self._transposed.shape[1], len(self._transposed)):
             return np.concatenate([layer(x, users) for layer in self.layers], axis=1)
-        y = x @ self._turned
+        y = x @ self._transposed
         for layer, columns in zip(self.layers, self._columns, strict=True):
             layer.complete(x, y[:, columns], users)
         return y

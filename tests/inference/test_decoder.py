@@ -134,9 +134,9 @@ def test_copies_of_weights_give_the_same_numbers(module: Any, packs: bool, monke
         results.append([forward(kv, fed) for fed in (prompts, again, alone)])
         block = forward._blocks[0]
         assert isinstance(block, AttentionBlock)
-        kept = [layer.turned.flags.c_contiguous for layer in (forward.head, block.o, block.mlp._down)]
+        kept = [layer.transposed.flags.c_contiguous for layer in (forward.head, block.o, block.mlp._down)]
         assert kept == [most > 0, False, most > 0]
-        assert (block.qkv._turned is not None) == (copies == 2)
+        assert (block.qkv._transposed is not None) == (copies == 2)
     for plain, *others in zip(*results, strict=True):
         for other in others:
             np.testing.assert_allclose(other, plain, atol=2e-5)

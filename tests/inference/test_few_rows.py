@@ -32,8 +32,8 @@ def test_every_way_gives_the_product(
     x = np.resize(X[:, : weight.shape[1]], (rows, weight.shape[1]))
     own = np.ascontiguousarray(weight)
     expected = x.astype(np.float64) @ own.T.astype(np.float64)
-    for turned in (own.T, np.ascontiguousarray(own.T)):
-        result = few_rows.product(x, own, turned)
+    for transposed in (own.T, np.ascontiguousarray(own.T)):
+        result = few_rows.product(x, own, transposed)
         assert result.flags.c_contiguous and result.flags.writeable
         np.testing.assert_allclose(result, expected, atol=1e-3)
 
