@@ -39,7 +39,7 @@ def product(x: FloatArray, weight: FloatArray, transposed: FloatArray) -> FloatA
     Args:
         x: (rows, in).
         weight: (out, in), contiguous.
-        transposed: its transpose: a view, or a copy with contiguous rows, which is faster where `out` is larger than `in`.
+        transposed: (in, out): a view, or a copy with contiguous rows, which is faster where `out` is larger than `in`.
 
     Returns:
         (rows, out).

@@ -63,8 +63,8 @@ MUTANTS = [
         ),
         (
             "logprob-without-total",
-            "np.log(weights[picks].astype(np.float64)) - np.log(total)",
-            "np.log(weights[picks].astype(np.float64))",
+            "np.log(weights[rows, picks].astype(np.float64)) - np.log(totals)[rows]",
+            "np.log(weights[rows, picks].astype(np.float64))",
             "sampled log-probabilities are not normalised",
         ),
     ),
