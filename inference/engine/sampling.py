@@ -185,7 +185,11 @@ def _nucleus(descending: FloatArray, mass: float) -> int:
 
 
 def _invert(weights: FloatArray, numbers: Sequence[npt.NDArray[np.float64]]) -> list[Draw]:
-    """The inverse of each row's cumulative sums at its numbers: weights (R, V), numbers[r] (M_r,)."""
+    """The inverse of each row's cumulative sums at its numbers: weights (R, V), numbers[r] (M_r,) in [0, 1).
+
+    A number is at most 1 - 2^-53 and a sum at least 1, so their product is below the sum however it is rounded, and
+    the token found has a positive weight.
+    """
     cumulative = weights.astype(np.float64)
     np.cumsum(cumulative, axis=-1, out=cumulative)  # three times as fast as with a `dtype`
     sizes = [len(own) for own in numbers]
@@ -194,9 +198,6 @@ def _invert(weights: FloatArray, numbers: Sequence[npt.NDArray[np.float64]]) -> 
     targets = np.concatenate(numbers) * totals[rows]
     parts = [slice(end - size, end) for end, size in zip(itertools.accumulate(sizes), sizes)]
     picks = np.concatenate([sums.searchsorted(targets[part], "right") for sums, part in zip(cumulative, parts)])
-    # u * total can round up to total itself; the last entry of positive weight is then the right answer.
-    for i in np.flatnonzero(targets >= totals[rows]):
-        picks[i] = cumulative[rows[i]].searchsorted(targets[i], "left")
     logprobs = np.log(weights[rows, picks].astype(np.float64)) - np.log(totals)[rows]
     return [Draw(picks[part], logprobs[part]) for part in parts]
 

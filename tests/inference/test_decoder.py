@@ -40,6 +40,10 @@ pytestmark = pytest.mark.skipif(mx.default_device().type != mx.DeviceType.cpu, r
 def build(module: Any, **extra: Any) -> Any:
     mx.random.seed(3)
     model = module.Model(module.ModelArgs.from_dict({**COMMON, "model_type": module.__name__.split(".")[-1], **extra}))
+    rng = np.random.default_rng(3)
+    for name, norm in model.named_modules():
+        if name.endswith("norm"):  # as they are made, all weights are 1
+            norm.weight = mx.array(rng.uniform(0.8, 1.2, norm.weight.shape).astype(np.float32))
     mx.eval(model.parameters())
     return model
 

@@ -57,13 +57,15 @@ def test_draws_follow_the_distribution(params: SamplingParams, expected: list[fl
 
 
 def test_rows_drawn_together_are_drawn_as_alone() -> None:
-    """Bit for bit, with one number or several a row, up to the last one below 1, and tokens of probability 0."""
+    """Bit for bit, with one number or several a row, from 0 to the last below 1, and tokens of probability 0."""
     rng = np.random.default_rng(0)
     logits = (3.0 * rng.normal(size=(9, 700))).astype(np.float32)
-    logits[:, -5:] = -np.inf
+    logits[:, -5:] = logits[:, :3] = -np.inf
     each = [SamplingParams(temperature=float(t)) for t in rng.choice([0.7, 1.0, 1.3], 9)]
     own = [rng.random(count) for count in (1, 1, 3, 1, 2, 1, 1, 5, 1)]
-    own[0][0] = own[2][1] = 1.0 - 2.0**-53
+    for some in own[:5]:
+        some[-1] = 1.0 - 2.0**-53
+    own[2][0] = own[7][0] = 0.0
     together = draw(logits, each, own)
     for i, drawn in enumerate(together):
         [alone] = draw(logits[i : i + 1], each[i], own[i : i + 1])
@@ -73,7 +75,7 @@ def test_rows_drawn_together_are_drawn_as_alone() -> None:
             sums = np.cumsum(weights, dtype=np.float64)
             below = sums[token - 1] / sums[-1] if token else 0.0
             assert below - 1e-6 <= number < sums[token] / sums[-1] + 1e-6 and weights[token] > 0
-            assert token < 695
+            assert 3 <= token < 695
 
 
 def test_greedy_takes_the_most_likely_with_certainty() -> None:
