@@ -105,6 +105,7 @@ class Checkout:
     """
 
     def __init__(self, tree: Path, script: str, *arguments: str) -> None:
+        self._tree = tree
         environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1"}
         command = [sys.executable, str(Path(script).resolve()), *arguments]
         self._process = subprocess.Popen(
@@ -115,7 +116,10 @@ class Checkout:
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
-        return self._process.stdout.readline()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the worker on {self._tree} ended without an answer; its error is above")
+        return answer
 
     def close(self) -> None:
         """Lets the worker end."""
