@@ -105,6 +105,8 @@ class Checkout:
     """
 
     def __init__(self, tree: Path, script: str, *arguments: str) -> None:
+        if not (tree / "inference" / "__init__.py").exists():  # the installed packages would be measured instead
+            raise SystemExit(f"{tree} is no checkout of Legos: it has no package inference; give the folder of one")
         self._tree = tree
         environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1"}
         command = [sys.executable, str(Path(script).resolve()), *arguments]
