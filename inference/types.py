@@ -13,7 +13,7 @@ Dequantize = Literal["auto", "on", "off"]
 Lookahead = Literal["auto", "on", "off"]
 """Whether a step is submitted before the previous step's tokens are known; "auto": on Metal and CUDA."""
 Threads = int | Literal["auto"]
-"""Threads of the matrix library on a CPU; see `inference.forward.use_threads`."""
+"""Threads of the matrix library on a CPU; see `inference.forward.threads.use_threads`."""
 MAX_ROWS = 64
 MAX_LORA_RANK = 64
 MAX_KV_BYTES = 4 << 30

@@ -2,9 +2,9 @@ from . import blocks as blocks
 from . import fastblas as fastblas
 from . import fastmath as fastmath
 from . import heap as heap
+from . import threads as threads
 from .choose import choose_forward as choose_forward
 from .kv import capacity_for as capacity_for
 from .mlx_forward import Fed as Fed
 from .mlx_forward import Forward as Forward
 from .mlx_forward import seam as seam
-from .threads import use_threads as use_threads

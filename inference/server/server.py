@@ -12,7 +12,7 @@ from typing import Any
 from inference import loading
 from inference.engine import AsyncEngine, Engine
 from inference.files import adapter_files
-from inference.forward import heap, use_threads
+from inference.forward import heap, threads
 from inference.server.adapter_store import Adapters
 from inference.server.bodies import Reader
 from inference.server.generation import CompletionHandler
@@ -62,7 +62,7 @@ class Server:
         """In the engine's thread: make the model, its renderer, and their digests."""
         settings = self.settings
         model, tokenizer, info = loading.load(settings.model, dequantize=settings.dequantize)
-        self.threads = use_threads(settings.threads, model)
+        self.threads = threads.use_threads(settings.threads, model)
         engine = Engine(
             model,
             tokenizer,

@@ -42,7 +42,7 @@ class Settings:
         hosts: names accepted in `Host`.
         max_queue: most choices waiting or running; beyond that, requests get 429.
         dequantize: as for `inference.load`.
-        threads: threads of the matrix library on a CPU, as for `inference.forward.use_threads`.
+        threads: threads of the matrix library on a CPU, as for `inference.forward.threads.use_threads`.
         patience: seconds that one engine step may take before /health reports the engine as stuck. Long prompts on a
             CPU take a step of many seconds.
         engine: options of `Engine`.

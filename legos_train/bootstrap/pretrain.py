@@ -10,17 +10,15 @@ from typing import Any, NamedTuple, cast
 
 import mlx.core as mx
 import numpy as np
-from mlx import nn
 from mlx.optimizers import AdamW, clip_grad_norm
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models import qwen3
 
+from legos_train.bootstrap.pretraining_loss import Readers
+from legos_train.bootstrap.shared_gradients import SharedGradients
 from legos_train.bootstrap.tokenizer import CONTEXT
-from legos_train.bootstrap.training_rows import KINDS, REPLY, DialogueRow, PretrainingBatch, collate
-from legos_train.loss import distribution
-from legos_train.model import site_hidden
+from legos_train.bootstrap.training_rows import KINDS, DialogueRow, collate
 
-LEGALITY = 4.0
 PEAK = 1.5e-3
 Report = Callable[[int, int, dict[str, float]], None]
 """Called with the step, the number of steps, and the loss by kind of token."""
@@ -87,60 +85,6 @@ def new_model(config: dict[str, Any], seed: int) -> qwen3.Model:
     return model
 
 
-def _hidden(model: qwen3.Model, batch: PretrainingBatch) -> mx.array:
-    return mx.concatenate([site_hidden(model, cast(Any, part), part.prefix) for part in batch.parts])
-
-
-class Readers(nn.Module):
-    """The model, and the matrices (K, H, H) that read facts off its hidden states; these are discarded.
-
-    Args:
-        model: the model to train.
-        count: how many readers; see `training_rows.READ_BEST` for what each reads.
-        seed: seed of the initial matrices.
-    """
-
-    def __init__(self, model: qwen3.Model, count: int, seed: int):
-        super().__init__()
-        self.model = model
-        width = model.args.hidden_size
-        matrices = np.random.default_rng([seed, 2]).normal(0.0, 1.0 / math.sqrt(width), (count, width, width))
-        self.readers = mx.array(matrices.astype(np.float32))
-
-    def hidden(self, batch: PretrainingBatch) -> mx.array:
-        """(N, H) at the sites; transformed by the reader at its sites."""
-        states = _hidden(self.model, batch)
-        order, pieces = [np.flatnonzero(batch.readers < 0)], []
-        pieces.append(states[mx.array(order[0])])
-        for reader in np.unique(batch.readers[batch.readers >= 0]):
-            at = np.flatnonzero(batch.readers == reader)
-            order.append(at)
-            pieces.append(states[mx.array(at)] @ self.readers[int(reader - 1) % len(self.readers)])
-        back = np.argsort(np.concatenate(order), kind="stable")
-        return mx.concatenate(pieces)[mx.array(back)]
-
-
-def batch_loss(model: qwen3.Model | Readers, batch: PretrainingBatch) -> tuple[mx.array, mx.array]:
-    """The weighted loss, a scalar, and KL(target || model) at each site (N,), in nats.
-
-    In the loss, tokens of replies have an additional term: -log of the probability of continuing with a legal
-    reply. It is already part of the divergence, and is added `LEGALITY` times more. A batch with sites of readers
-    needs `Readers`.
-    """
-    if isinstance(model, Readers):
-        body, hidden = model.model, model.hidden(batch)
-    else:
-        body, hidden = model, _hidden(model, batch)
-    logprobs, _ = distribution(body.model.embed_tokens.as_linear(hidden))
-    probs = mx.array(batch.probs)
-    picked = mx.take_along_axis(logprobs, mx.array(batch.targets), axis=1)
-    entropy = -mx.sum(probs * mx.log(mx.maximum(probs, 1e-9)), axis=1)
-    divergence = -mx.sum(probs * picked, axis=1) - entropy
-    legal = mx.logsumexp(mx.where(probs > 0, picked, -mx.inf), axis=1)
-    emphasis = mx.array(np.where(batch.kinds == REPLY, LEGALITY, 0.0).astype(np.float32))
-    return mx.sum(mx.array(batch.weights) * (divergence - emphasis * legal)), divergence
-
-
 def learning_rate(step: int, steps: int, peak: float = PEAK, warmup: int = 30, floor: float = 0.02) -> float:
     """Linear warm-up, then a cosine to `floor` times the peak."""
     warm = min(1.0, (step + 1) / warmup)
@@ -157,6 +101,9 @@ class Pretraining:
         seed: seed of the readers.
         buckets: see `training_rows.collate`.
         peaks: the highest learning rate of each stage; None: `PEAK`.
+        second: whether a second process, with `threads` BLAS threads, takes half of the work. It changes nothing else;
+            `with training.gradients:` ends it.
+        threads: see `second`.
     """
 
     def __init__(
@@ -167,13 +114,15 @@ class Pretraining:
         seed: int,
         buckets: int = 2,
         peaks: Sequence[float] | None = None,
+        second: bool = False,
+        threads: int = 1,
     ):
         self.readers = Readers(model, readers, seed)
         self.stages, self.buckets, self.step = tuple(stages), buckets, 0
         self.peaks = tuple(peaks or [PEAK] * len(self.stages))
         self.optimizer = AdamW(learning_rate=learning_rate(0, 1), betas=[0.9, 0.98], weight_decay=0.01)
         self.optimizer.init(self.readers.trainable_parameters())
-        self._loss = nn.value_and_grad(self.readers, batch_loss)
+        self.gradients = SharedGradients(self.readers, second, threads)
 
     @property
     def steps(self) -> int:
@@ -200,15 +149,15 @@ class Pretraining:
             stage, at, steps = self.place
             batch.weights[batch.readers >= 0] *= 1.0 - 0.9 * at / steps
             self.optimizer.learning_rate = learning_rate(at, steps, self.peaks[stage])
-            (loss, divergence), gradients = self._loss(self.readers, batch)
-            gradients, _ = clip_grad_norm(gradients, 1.0)
+            loss, gaps, arrays = self.gradients(batch)
+            if not math.isfinite(loss):
+                raise FloatingPointError(f"the loss is {loss} at step {self.step}; nothing was saved")
+            unclipped = tree_unflatten([(name, mx.array(array)) for name, array in arrays.items()])
+            gradients, _ = clip_grad_norm(unclipped, 1.0)
             self.optimizer.update(self.readers, gradients)
-            mx.eval(self.readers.parameters(), self.optimizer.state, loss, divergence)
-            if not math.isfinite(loss.item()):
-                raise FloatingPointError(f"the loss is {loss.item()} at step {self.step}; nothing was saved")
+            mx.eval(self.readers.parameters(), self.optimizer.state)
             self.step += 1
             if report is not None:
-                gaps = np.array(divergence)
                 present = [(number, name) for number, name in enumerate(KINDS) if (batch.kinds == number).any()]
                 losses = {name: float(gaps[batch.kinds == number].mean()) for number, name in present}
                 report(self.step, self.steps, losses)

@@ -11,6 +11,7 @@ To teach `small` the texts of a new environment, register it and run this again.
     tokenizer.py       byte-level BPE, chat template
     training_rows.py   dialogues to token ids and soft targets
     pretrain.py        the training loop
+    pretraining_loss.py, shared_gradients.py   its loss, and gradients by one or two processes
     measure.py         exact illegal mass and evenness of a model
     env_scores.py      illegal share and returns of a model in every environment
 """
@@ -113,6 +114,7 @@ def bootstrap(
     seed: int = 0,
     progress: Report | bool = True,
     threads: int = 1,
+    processes: int = 1,
     recipe: str | Recipe = "tiny",
 ) -> Path:
     """Creates a model folder from scratch: tokenizer, chat template, configuration, weights.
@@ -126,7 +128,9 @@ def bootstrap(
         seed: seed of the texts, the initial weights and the order of training.
         progress: True shows progress on stderr, False is silent; or a function called after each step with the step,
             `steps` and the losses by kind of token.
-        threads: BLAS threads; the result depends on it. At this size a second one gains nothing.
+        threads: BLAS threads of a process; the result depends on it. At this size a second one gains nothing.
+        processes: 1, or 2, which share the work of each step. The result is the same. Scripts that give 2 must start
+            under `if __name__ == "__main__":`, as always with `multiprocessing`.
         recipe: one of `RECIPES` by name, or your own.
 
     Returns:
@@ -134,7 +138,8 @@ def bootstrap(
 
     Raises:
         FileExistsError: the folder contains a config.json.
-        ValueError: `steps` is less than 1, the recipe is unknown, or an interrupted run had other `steps`.
+        ValueError: `steps` is less than 1, `processes` is not 1 or 2, the recipe is unknown, or an interrupted run had
+            other `steps`.
     """
     import mlx.core as mx
     from mlx.utils import tree_flatten
@@ -144,6 +149,7 @@ def bootstrap(
 
     made = RECIPES[arguments.one_of("recipe", recipe, list(RECIPES))] if isinstance(recipe, str) else recipe
     stages = _stages(made, steps)
+    second = arguments.whole("processes", processes, 1, 2) == 2
     folder = Path(out_dir)
     if (folder / "config.json").exists():
         raise FileExistsError(f"{folder} already contains a model (config.json); give an empty or new folder")
@@ -161,15 +167,16 @@ def bootstrap(
     config = pretrain.model_config(trained.get_vocab_size(), made.shape)
     model = pretrain.new_model(config, seed)
     peaks = [stage.peak for stage in made.stages]
-    training = pretrain.Pretraining(model, stages, made.readers, seed, buckets=made.buckets, peaks=peaks)
+    training = pretrain.Pretraining(model, stages, made.readers, seed, made.buckets, peaks, second, threads)
     if (folder / UNFINISHED).exists():
         training.resume(folder / UNFINISHED)
-    while training.step < training.steps:
-        stage, at, length = training.place
-        rows = _rows(made, stage, encoder, seed if training.step == 0 else f"{seed}.{training.step}")
-        batch_size = made.stages[stage].batch_size or made.batch_size
-        training.train(rows, batch_size, training.step + min(made.part, length - at), report)
-        training.save(folder / UNFINISHED)
+    with training.gradients:
+        while training.step < training.steps:
+            stage, at, length = training.place
+            rows = _rows(made, stage, encoder, seed if training.step == 0 else f"{seed}.{training.step}")
+            batch_size = made.stages[stage].batch_size or made.batch_size
+            training.train(rows, batch_size, training.step + min(made.part, length - at), report)
+            training.save(folder / UNFINISHED)
     line.close()
     end, pad = encoder.end, trained.token_to_id(tokenizer.END_OF_TEXT)
     weights = dict(tree_flatten(model.parameters()))

@@ -28,7 +28,8 @@ KIND_WEIGHTS = (1.0, 0.3, 0.1, 1.0, 1.0, 1.0)
 READ_BEST = 0
 """The reader of the best reply; reader k > 0 recalls the token k positions before the end of the prompt.
 
-The hidden state at the choice must contain what a reader (`pretrain.Readers`) can read. Legal moves can be copied
+The hidden state at the choice must contain what a reader (`pretraining_loss.Readers`) can read. Legal moves can be
+copied
 without knowing where each mark is; a policy that should learn from the position needs it there."""
 RECALLS = 8  # tokens recalled at a choice
 SPOKEN = 24  # maximum tokens of a free reply that are predicted

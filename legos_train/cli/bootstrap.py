@@ -29,6 +29,12 @@ def make_parser() -> Parser:
     p.add_argument("--played", action="store_true", help="OUT is a model: play every environment with it")
     p.add_argument("--recipe", choices=BUNDLED, default=BUNDLED[0], help="which model to make (default: %(default)s)")
     p.value("--steps", type=int, metavar="N", help="pretraining steps (default: the recipe's)")
+    p.number(
+        "--processes",
+        least=1,
+        most=2,
+        help="1, or 2 that share the work; the result is the same (default: as many as CPUs are idle)",
+    )
     p.value("--seed", type=int, default=0, metavar="S", help="seed of texts and weights")
     return p
 
@@ -46,7 +52,9 @@ def run(arguments: Sequence[str]) -> int:
         for line in report_played(options.out):
             print(line, flush=True)
         return 0
+    from inference.forward import threads
     from legos_train.bootstrap import bootstrap
 
-    bootstrap(options.out, options.steps, options.seed, recipe=options.recipe)
+    processes = options.processes or min(2, threads.idle_cpus())
+    bootstrap(options.out, options.steps, options.seed, processes=processes, recipe=options.recipe)
     return 0

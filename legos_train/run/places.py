@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inference import Engine, load, load_tokenizer
-from inference.forward import use_threads
+from inference.forward import threads
 from legos_envs.table import keyed_generator
 from legos_train.config import TrainConfig
 from legos_train.errors import ConfigError
@@ -59,7 +59,7 @@ def place_of(
     if config.backend == "tinker" and backend is None:
         return _at_a_service(config, world, run_id)
     model, tokenizer, _ = load(config.model, dequantize=config.dequantize)
-    use_threads(config.threads, model)
+    threads.use_threads(config.threads, model)
     if backend is None and config.learner:
         backend = {name: MLXBackend(model, own) for name, own in seeded(config).items()}
     elif backend is None:
@@ -89,7 +89,7 @@ def _at_a_service(config: TrainConfig, world: World | None, run_id: str) -> Plac
     engine: Any = remote
     if settings.mirror:
         base, tokenizer, _ = load(config.model, dequantize=config.dequantize)
-        use_threads(config.threads, base)
+        threads.use_threads(config.threads, base)
         engine = tinker.MirroredEngine(remote, base, tokenizer, max_rows=config.max_rows)
     else:
         tokenizer = load_tokenizer(config.model)

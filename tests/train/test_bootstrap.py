@@ -22,7 +22,7 @@ from inference.forward import fastblas
 from inference.text import Renderer
 from legos_envs import exact
 from legos_envs.parsing import action
-from legos_train.bootstrap import bootstrap, measure, pretrain, sentences, texts
+from legos_train.bootstrap import bootstrap, measure, pretrain, pretraining_loss, sentences, texts
 from legos_train.bootstrap import training_rows as rows
 from legos_train.bootstrap.texts import Dialogue, Exchange
 from legos_train.bootstrap.tokenizer import ChatEncoder, train_tokenizer
@@ -86,7 +86,7 @@ def test_the_card_can_be_learned_from() -> None:
     model.freeze()
     model.layers[1].unfreeze()  # what it needs must be there already: only the last block may change
     optimizer = pretrain.AdamW(learning_rate=1e-3)
-    step = nn.value_and_grad(model, pretrain.batch_loss)
+    step = nn.value_and_grad(model, pretraining_loss.batch_loss)
     for _ in range(40):
         (loss, _), gradients = step(model, batch)
         optimizer.update(model, gradients)
@@ -255,8 +255,8 @@ def test_the_loss_of_a_batch_is_that_of_its_rows_one_by_one(dialogues: list[Dial
     batch = rows.collate(some)
     assert any(part.prefix > 10 for part in batch.parts), "nothing is shared, so this tests too little"
     model = pretrain.new_model(pretrain.model_config(600), 0)
-    readers = pretrain.Readers(model, 15, 0)
-    _, divergence = pretrain.batch_loss(readers, batch)
+    readers = pretraining_loss.Readers(model, 15, 0)
+    _, divergence = pretraining_loss.batch_loss(readers, batch)
     got = float(np.array(divergence)[batch.kinds != rows.PROMPT].sum())
     wanted = 0.0
     for row in some:

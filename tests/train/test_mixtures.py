@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import legos_envs
-from legos_train.bootstrap import RECIPES, bootstrap, mixtures, pretrain, recipe, text_shares, texts
+from legos_train.bootstrap import RECIPES, bootstrap, mixtures, pretrain, pretraining_loss, recipe, text_shares, texts
 from legos_train.bootstrap import training_rows as rows
 from legos_train.bootstrap.recipe import TextStage
 from legos_train.bootstrap.texts import Dialogue, Exchange
@@ -77,7 +77,7 @@ def test_a_reply_beyond_single_precision_gives_a_finite_loss() -> None:
     ones = np.ones((2, 1), np.float32)
     kinds, readers = np.array([rows.REPLY, rows.SAID], np.int32), np.full(2, -1, np.int32)
     batch = rows.PretrainingBatch([part], np.array([[5], [6]], np.int32), ones, ones[:, 0], kinds, readers)
-    loss, divergence = pretrain.batch_loss(model, batch)
+    loss, divergence = pretraining_loss.batch_loss(model, batch)
     assert float(divergence.max()) > 110.0 and np.isfinite(float(loss))
 
 
@@ -122,8 +122,8 @@ def test_the_reader_of_the_best_reply_is_the_last_matrix(encoder: ChatEncoder, d
     batch = rows.collate(some, buckets=3)
     assert (batch.readers == rows.READ_BEST).any()
     model = pretrain.new_model(pretrain.model_config(600), 0)
-    readers = pretrain.Readers(model, 16, 0)
-    _, divergence = pretrain.batch_loss(readers, batch)
+    readers = pretraining_loss.Readers(model, 16, 0)
+    _, divergence = pretraining_loss.batch_loss(readers, batch)
     got = float(np.array(divergence)[batch.kinds == rows.BEST].sum())
     wanted = 0.0
     for row in some:

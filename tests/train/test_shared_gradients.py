@@ -1,0 +1,106 @@
+"""Gradients of pretraining by one process and by two."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from mlx import nn
+from mlx.utils import tree_flatten
+
+from inference.forward import fastblas
+from inference.loading import prepare_mlx
+from legos_train.bootstrap import RECIPES, bootstrap, mixtures, pretrain, pretraining_loss, texts
+from legos_train.bootstrap import training_rows as rows
+from legos_train.bootstrap.recipe import TextStage
+from legos_train.bootstrap.shared_gradients import SharedGradients, halves
+from legos_train.bootstrap.tokenizer import ChatEncoder, train_tokenizer
+from legos_train.cli.main import main
+
+SHAPE = pretrain.Shape(32, 1, 2, 1, 16, 32)
+
+
+def batch() -> tuple[rows.PretrainingBatch, pretraining_loss.Readers]:
+    """Games and free answers, in several parts, with sites of every kind and reader."""
+    prepare_mlx()
+    fastblas.enable(1)
+    dialogues = list(islice(mixtures.stream(3), 40))
+    encoder = ChatEncoder(train_tokenizer(text for dialogue in dialogues for text in dialogue.texts()))
+    read = [rows.make_row(dialogue, encoder, Random(0)) for dialogue in dialogues]
+    model = pretrain.new_model(pretrain.model_config(2048, SHAPE), 0)
+    return rows.collate(read, buckets=6), pretraining_loss.Readers(model, 16, 0)
+
+
+def test_halves_add_up_to_the_gradient_of_the_whole() -> None:
+    whole, readers = batch()
+    parts = halves(whole)
+    assert sorted(np.concatenate([at for at, _ in parts]).tolist()) == list(range(len(whole.kinds)))
+    for at, part in parts:
+        assert (part.targets == whole.targets[at]).all() and (part.weights == whole.weights[at]).all()
+        assert sum(len(one.rows) for one in part.parts) == len(at)
+    tokens = [sum(one.tokens.size for one in part.parts) for _, part in parts]
+    assert len(parts) == 2 and max(tokens) < 2 * min(tokens)
+    (loss, divergence), gradients = nn.value_and_grad(readers, pretraining_loss.batch_loss)(readers, whole)
+    got = SharedGradients(readers)(whole)
+    assert got.loss == pytest.approx(loss.item(), rel=1e-5)
+    np.testing.assert_allclose(got.divergence, np.array(divergence), atol=1e-5)
+    for name, wanted in tree_flatten(gradients):
+        np.testing.assert_allclose(got.arrays[name], np.array(wanted), atol=1e-5, err_msg=name)
+        assert np.abs(got.arrays[name]).max() > 1e-6, name
+
+
+def test_a_second_process_computes_the_same_bits_with_new_weights_too() -> None:
+    whole, readers = batch()
+    alone = SharedGradients(readers)
+    with SharedGradients(readers, second=True) as shared:
+        for _ in range(2):
+            one, two = alone(whole), shared(whole)
+            assert one.loss == two.loss and (one.divergence == two.divergence).all()
+            assert all((one.arrays[name] == two.arrays[name]).all() for name in one.arrays)
+            readers.readers = readers.readers * 0.5
+            readers.model.model.embed_tokens.weight *= 0.5
+        assert shared._pool is not None
+        (other,) = shared._pool._processes
+        os.kill(other, signal.SIGKILL)
+        with pytest.raises(RuntimeError, match=r"second process ended.*Repeat the command"):
+            shared(whole)
+
+
+def test_a_batch_of_one_part_is_not_divided() -> None:
+    whole, readers = batch()
+    sites = len(whole.parts[0].rows)
+    one = rows.PretrainingBatch(whole.parts[:1], *(array[:sites] for array in whole[1:]))
+    ((at, part),) = halves(one)
+    assert at.tolist() == list(range(sites)) and part.parts == one.parts
+    loss, _ = pretraining_loss.batch_loss(readers, one)
+    assert SharedGradients(readers)(one).loss == loss.item()
+
+
+@pytest.mark.slow
+def test_two_processes_make_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("legos_train.bootstrap.recipe.TOKENIZER_DIALOGUES", 300)
+    stages = (TextStage(texts.stream, 2), TextStage(partial(mixtures.stream), 2))
+    made = RECIPES["tiny"]._replace(batch_size=6, pool=0, stages=stages, readers=16)
+    one, two = (bootstrap(tmp_path / str(n), 4, progress=False, processes=n, recipe=made) for n in (1, 2))
+    assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("flags, processes", [([], 2), (["--processes", "1"], 1)])
+def test_the_command_takes_as_many_processes_as_cpus_are_idle(
+    flags: list[str], processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got: dict[str, Any] = {}
+    monkeypatch.setattr("inference.forward.threads.idle_cpus", lambda: 3)
+    monkeypatch.setattr("legos_train.bootstrap.bootstrap", lambda *_, **options: got.update(options))
+    assert main(["bootstrap", str(tmp_path / "new"), *flags]) == 0
+    assert got["processes"] == processes
+    with pytest.raises(ValueError, match=r"processes must be .* got 3"):
+        bootstrap(tmp_path / "never", processes=3)
+    assert not (tmp_path / "never").exists()
