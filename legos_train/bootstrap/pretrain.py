@@ -101,9 +101,7 @@ class Pretraining:
         seed: seed of the readers.
         buckets: see `training_rows.collate`.
         peaks: the highest learning rate of each stage; None: `PEAK`.
-        second: whether a second process, with `threads` BLAS threads, takes half of the work. It changes nothing else;
-            `with training.gradients:` ends it.
-        threads: see `second`.
+        processes, threads: see `SharedGradients`; `with training.gradients:` ends the worker process.
     """
 
     def __init__(
@@ -114,7 +112,7 @@ class Pretraining:
         seed: int,
         buckets: int = 2,
         peaks: Sequence[float] | None = None,
-        second: bool = False,
+        processes: int = 1,
         threads: int = 1,
     ):
         self.readers = Readers(model, readers, seed)
@@ -122,7 +120,7 @@ class Pretraining:
         self.peaks = tuple(peaks or [PEAK] * len(self.stages))
         self.optimizer = AdamW(learning_rate=learning_rate(0, 1), betas=[0.9, 0.98], weight_decay=0.01)
         self.optimizer.init(self.readers.trainable_parameters())
-        self.gradients = SharedGradients(self.readers, second, threads)
+        self.gradients = SharedGradients(self.readers, processes, threads)
 
     @property
     def steps(self) -> int:

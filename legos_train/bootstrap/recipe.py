@@ -10,8 +10,9 @@ To teach `small` the texts of a new environment, register it and run this again.
     text_shares.py     the share of each source
     tokenizer.py       byte-level BPE, chat template
     training_rows.py   dialogues to token ids and soft targets
+    pretraining_loss.py   the loss
+    shared_gradients.py   its gradients, by one process or two
     pretrain.py        the training loop
-    pretraining_loss.py, shared_gradients.py   its loss, and gradients by one or two processes
     measure.py         exact illegal mass and evenness of a model
     env_scores.py      illegal share and returns of a model in every environment
 """
@@ -149,7 +150,7 @@ def bootstrap(
 
     made = RECIPES[arguments.one_of("recipe", recipe, list(RECIPES))] if isinstance(recipe, str) else recipe
     stages = _stages(made, steps)
-    second = arguments.whole("processes", processes, 1, 2) == 2
+    arguments.whole("processes", processes, 1, 2)
     folder = Path(out_dir)
     if (folder / "config.json").exists():
         raise FileExistsError(f"{folder} already contains a model (config.json); give an empty or new folder")
@@ -167,7 +168,7 @@ def bootstrap(
     config = pretrain.model_config(trained.get_vocab_size(), made.shape)
     model = pretrain.new_model(config, seed)
     peaks = [stage.peak for stage in made.stages]
-    training = pretrain.Pretraining(model, stages, made.readers, seed, made.buckets, peaks, second, threads)
+    training = pretrain.Pretraining(model, stages, made.readers, seed, made.buckets, peaks, processes, threads)
     if (folder / UNFINISHED).exists():
         training.resume(folder / UNFINISHED)
     with training.gradients:

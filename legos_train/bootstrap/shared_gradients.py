@@ -1,14 +1,16 @@
-"""The gradients of a batch, the work of two processes.
+"""The gradients of a batch, computed by one process or by two.
 
-The loss is a sum over the parts of a batch, and so is its gradient. A batch is always divided in the same two halves,
-whose gradients are added: whether one process computes both or two share them, the result is the same, bit for bit.
+The loss is a sum over the parts of a batch, and so is its gradient. A batch is always divided into the same two halves,
+whose gradients are added, so the result is the same, bit for bit, whether one process computes both or two share them.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
-from concurrent.futures import Future, ProcessPoolExecutor
+import threading
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
 from typing import Any, NamedTuple, cast
@@ -34,45 +36,40 @@ class Gradients(NamedTuple):
 
 
 class SharedGradients:
-    """Computes gradients, with a second process if asked to; a context manager that ends it.
+    """Computes gradients; a context manager that ends its worker process, if it has one.
 
     Args:
         readers: the model and its readers.
-        second: whether to start another process, which takes half of the work.
-        threads: BLAS threads of the other process.
+        processes: 1, or 2: a worker process takes half of the work.
+        threads: BLAS threads of the worker.
     """
 
-    def __init__(self, readers: Readers, second: bool = False, threads: int = 1):
+    def __init__(self, readers: Readers, processes: int = 1, threads: int = 1):
         self.readers = readers
         self._loss = nn.value_and_grad(readers, batch_loss)
         self._pool: ProcessPoolExecutor | None = None
-        if second:
-            self._pool = ProcessPoolExecutor(
-                1,
-                multiprocessing.get_context("spawn"),
-                _begin,
-                (vars(readers.model.args), readers.readers.shape[0], threads),
-            )
+        if processes > 1:
+            model = vars(readers.model.args), len(readers.readers), threads
+            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start_worker, model)
 
     def __call__(self, batch: PretrainingBatch) -> Gradients:
         """The gradients of `batch_loss`.
 
         Raises:
-            RuntimeError: the second process ended.
+            RuntimeError: the worker process ended.
         """
         sites, parts = zip(*halves(batch), strict=True)
-        waiting: Future[Gradients] | None = None
-        if self._pool is not None and len(parts) > 1:
+        if self._pool is None or len(parts) == 1:
+            results = [self._of(part) for part in parts]
+        else:
             try:
-                waiting = self._pool.submit(_in_second, _arrays(self.readers.parameters()), parts[1])
+                waiting = self._pool.submit(_of_worker, _arrays(self.readers.parameters()), parts[1])
                 results = [self._of(parts[0]), waiting.result()]
             except BrokenProcessPool as error:
                 raise RuntimeError(
-                    "the second process ended, perhaps for lack of memory; nothing after the last finished part was "
+                    "the worker process ended, perhaps for lack of memory; nothing after the last finished part was "
                     "saved. Repeat the command to continue from there"
                 ) from error
-        else:
-            results = [self._of(part) for part in parts]
         divergence = np.empty(len(batch.kinds), np.float32)
         for at, one in zip(sites, results, strict=True):
             divergence[at] = one.divergence
@@ -82,7 +79,7 @@ class SharedGradients:
         return Gradients(sum(one.loss for one in results), divergence, arrays)
 
     def _of(self, part: PretrainingBatch) -> Gradients:
-        return gradients_of(self._loss, self.readers, part)
+        return _gradients_of(self._loss, self.readers, part)
 
     def __enter__(self) -> SharedGradients:
         return self
@@ -114,7 +111,7 @@ def _tokens(part: RowGroup) -> int:
     return part.prefix + rows * (length - part.prefix)
 
 
-def gradients_of(loss: Any, readers: Readers, batch: PretrainingBatch) -> Gradients:
+def _gradients_of(loss: Any, readers: Readers, batch: PretrainingBatch) -> Gradients:
     """What `loss`, a `value_and_grad` of `batch_loss`, returns, as numbers and numpy arrays."""
     (value, divergence), gradients = loss(readers, batch)
     mx.eval(value, divergence, gradients)
@@ -125,24 +122,33 @@ def _arrays(tree: Any) -> Arrays:
     return {name: np.array(array) for name, array in cast(list[tuple[str, mx.array]], tree_flatten(tree))}
 
 
-_second: list[tuple[Any, Readers]] = []
-"""In the second process: the loss with its gradient, and the model."""
+_worker: list[tuple[Any, Readers]] = []
+"""In the worker process: the loss with its gradient, and the model."""
 
 
-def _begin(shape: dict[str, Any], count: int, threads: int) -> None:
+def _start_worker(shape: dict[str, Any], count: int, threads: int) -> None:
     from mlx_lm.models import qwen3
 
     from inference.forward import fastblas
     from inference.loading import prepare_mlx
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both; the first process ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both processes, and the first one ends this one
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     prepare_mlx()
     fastblas.enable(threads)
     readers = Readers(qwen3.Model(qwen3.ModelArgs(**shape)), count, 0)
-    _second.append((nn.value_and_grad(readers, batch_loss), readers))
+    _worker.append((nn.value_and_grad(readers, batch_loss), readers))
 
 
-def _in_second(weights: Arrays, batch: PretrainingBatch) -> Gradients:
-    loss, readers = _second[0]
+def _end_with_parent() -> None:
+    """A pool's process outlives a parent that was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _of_worker(weights: Arrays, batch: PretrainingBatch) -> Gradients:
+    loss, readers = _worker[0]
     readers.update(tree_unflatten([(name, mx.array(array)) for name, array in weights.items()]))
-    return gradients_of(loss, readers, batch)
+    return _gradients_of(loss, readers, batch)

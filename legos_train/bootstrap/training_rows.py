@@ -29,8 +29,7 @@ READ_BEST = 0
 """The reader of the best reply; reader k > 0 recalls the token k positions before the end of the prompt.
 
 The hidden state at the choice must contain what a reader (`pretraining_loss.Readers`) can read. Legal moves can be
-copied
-without knowing where each mark is; a policy that should learn from the position needs it there."""
+copied without knowing where each mark is; a policy that should learn from the position needs it there."""
 RECALLS = 8  # tokens recalled at a choice
 SPOKEN = 24  # maximum tokens of a free reply that are predicted
 LIMIT = 640  # maximum tokens of a row

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from functools import partial
+import subprocess
+import sys
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -56,10 +57,10 @@ def test_halves_add_up_to_the_gradient_of_the_whole() -> None:
         assert np.abs(got.arrays[name]).max() > 1e-6, name
 
 
-def test_a_second_process_computes_the_same_bits_with_new_weights_too() -> None:
+def test_a_worker_computes_the_same_bits_with_new_weights_too() -> None:
     whole, readers = batch()
     alone = SharedGradients(readers)
-    with SharedGradients(readers, second=True) as shared:
+    with SharedGradients(readers, processes=2) as shared:
         for _ in range(2):
             one, two = alone(whole), shared(whole)
             assert one.loss == two.loss and (one.divergence == two.divergence).all()
@@ -69,8 +70,34 @@ def test_a_second_process_computes_the_same_bits_with_new_weights_too() -> None:
         assert shared._pool is not None
         (other,) = shared._pool._processes
         os.kill(other, signal.SIGKILL)
-        with pytest.raises(RuntimeError, match=r"second process ended.*Repeat the command"):
+        with pytest.raises(RuntimeError, match=r"worker process ended.*Repeat the command"):
             shared(whole)
+
+
+PARENT = """
+import os
+import signal
+
+from legos_train.bootstrap import pretrain, pretraining_loss, shared_gradients
+
+if __name__ == "__main__":
+    model = pretrain.new_model(pretrain.model_config(64, pretrain.Shape(32, 1, 2, 1, 16, 32)), 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts in the background
+    with shared_gradients.SharedGradients(pretraining_loss.Readers(model, 1, 0), processes=2) as shared:
+        print(shared._pool.submit(os.getpid).result(), flush=True)
+        signal.pause()
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_worker_ends_with_its_parent(how: signal.Signals, tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert parent.stdout is not None
+    assert int(parent.stdout.readline()) != parent.pid
+    parent.send_signal(how)
+    parent.communicate(timeout=20)  # the worker has the pipe too, so this waits for its end
 
 
 def test_a_batch_of_one_part_is_not_divided() -> None:
@@ -86,7 +113,7 @@ def test_a_batch_of_one_part_is_not_divided() -> None:
 @pytest.mark.slow
 def test_two_processes_make_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("legos_train.bootstrap.recipe.TOKENIZER_DIALOGUES", 300)
-    stages = (TextStage(texts.stream, 2), TextStage(partial(mixtures.stream), 2))
+    stages = (TextStage(texts.stream, 2), TextStage(mixtures.stream, 2))
     made = RECIPES["tiny"]._replace(batch_size=6, pool=0, stages=stages, readers=16)
     one, two = (bootstrap(tmp_path / str(n), 4, progress=False, processes=n, recipe=made) for n in (1, 2))
     assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
@@ -101,6 +128,9 @@ def test_the_command_takes_as_many_processes_as_cpus_are_idle(
     monkeypatch.setattr("legos_train.bootstrap.bootstrap", lambda *_, **options: got.update(options))
     assert main(["bootstrap", str(tmp_path / "new"), *flags]) == 0
     assert got["processes"] == processes
+
+
+def test_more_processes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"processes must be .* got 3"):
         bootstrap(tmp_path / "never", processes=3)
     assert not (tmp_path / "never").exists()
