@@ -6,7 +6,7 @@ learns to answer like the best with probability `BEST_SHARE`: good answers exist
 needs them. Half of what it reads is still play of the best, with less weight on the replies, so that it knows where
 good play leads; and the best player's reply must be readable off the hidden state by a matrix that is discarded
 (`training_rows.READ_BEST`). So the model reads operands, lists and boards, although it mostly answers as if it had
-not.
+not. In `DRAWN` it learns the distribution of the replies instead of one of them.
 
 Problems, passages and exercises of the test split are never read.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any, cast
 
@@ -39,6 +40,9 @@ HELD = 96  # buffered rows of a source, so that those of an episode are spread o
 SPOILED = 0.06  # share of free replies, so that the model meets refusals; they are read but not learned
 EPISODE_ROWS = 6  # maximum rows of one agent in one episode
 MOST_TURNS = 150
+DRAWN = {"Negotiation-v0": 300, "SimpleNegotiation-v0": 300}
+"""How many replies are drawn from the mixture at each decision. Where a legal reply depends on numbers in the prompt,
+the model learns that from the distribution of the replies, and hardly from one of them."""
 
 GAMES = (*texts.GAMES, "ConnectFour-v0", "LeducPoker-v0", "LiarsDice-v0", "PigDice-v0")
 """Played uniformly at random."""
@@ -59,7 +63,7 @@ SEATINGS: dict[str, Seating] = {
     "EnsembleVote-v0": {"*": ("oracle", "random", "random", "wrong")},
     "GSM8K-v0": _PROBLEMS,
     "HeadToHead-v0": _SPEECHES,
-    "Negotiation-v0": {"*": ("trader", "random", "random", "greedy")},
+    "Negotiation-v0": {"*": ("trader", "random", "greedy", "greedy", "greedy")},
     "PlanExecute-v0": {"*": ("good", "poor", "poor", "poor", "lost")},
     "ProofVerification-v0": {"prover": ("faithful", "poor", "poor", "random"), "*": ("good", "random")},
     "ProposerSolver-v0": {"proposer": ("optimal", "liar"), "*": ("optimal", "coin", "liar", "liar")},
@@ -80,6 +84,10 @@ def _liars_dice(rng: Random) -> dict[str, Any]:
     return {"one_round": True, "dice": rng.randrange(1, 4)} if rng.random() < 0.4 else {}
 
 
+def _few_goods(rng: Random) -> dict[str, Any]:
+    return {"quantities": (1, rng.randrange(1, 4))} if rng.random() < 0.5 else {}
+
+
 def _words(rng: Random) -> dict[str, Any]:
     return {"level": 0} if rng.random() < 0.7 else {}
 
@@ -91,6 +99,7 @@ VARIANTS: dict[str, Callable[[Random], dict[str, Any]]] = {
     "EnsembleVote-v0": _words,
     "GSM8K-v0": _words,
     "LiarsDice-v0": _liars_dice,
+    "Negotiation-v0": _few_goods,
     "RedBlue-v0": lambda rng: {"variant": rng.choice(("policy", "patch"))} if rng.random() < 0.3 else {},
     "SelfDistillation-v0": _words,
 }
@@ -183,16 +192,22 @@ class _Seats:
             legal = ()
         if not legal and self.seating and self.rng.random() < SPOILED:
             reply, legal, best = self._spoil(reply), (), None
+        elif not legal and self.env_id in DRAWN:
+            legal = (reply, *self._drawn(decision))
         prompt = decision.messages[-1]["content"]
         exchange = Exchange(prompt, reply, legal, 0.0 if legal is not None else share, best)
         self.exchanges.setdefault(decision.agent, []).append(exchange)
         return reply
 
+    def _names(self, decision: Decision) -> tuple[str, ...]:
+        """The best player for a decision, then the weak ones."""
+        names = self.seating.get(decision.role, self.seating.get("*", ()))
+        return tuple(name for name in names if name in self.players)
+
     def _said(self, decision: Decision) -> tuple[str, float, str | None]:
         """The reply, its share, and the best player's reply."""
         legal, rng = decision.legal_actions, self.rng
-        names = self.seating.get(decision.role, self.seating.get("*", ()))
-        names = tuple(name for name in names if name in self.players)
+        names = self._names(decision)
         best_share = BEST_SHARES.get(self.env_id, BEST_SHARE)
         best = self._ask(names[0], decision) if names else None
         if legal and best not in legal:
@@ -211,6 +226,18 @@ class _Seats:
         if name == names[0] and best is not None:
             return best, best_share / READ_SHARE, best
         return self._ask(name, decision) or sentence(rng), (1.0 - best_share) / (1.0 - READ_SHARE), best
+
+    def _drawn(self, decision: Decision) -> list[str]:
+        """Replies of the mixture, each as often as it is likely."""
+        best, *weak = self._names(decision)
+        count, best_share = DRAWN[self.env_id], BEST_SHARES.get(self.env_id, BEST_SHARE)
+        often = {best: best_share} | {name: (1.0 - best_share) * weak.count(name) / len(weak) for name in weak}
+        drawn = [
+            self._ask(name, replace(decision, salt=self.rng.getrandbits(63)))
+            for name, share in often.items()
+            for _ in range(round(share * count))
+        ]
+        return [reply for reply in drawn if reply is not None]
 
     def _spoil(self, reply: str) -> str:
         """A part of a reply, or something else that an environment mostly refuses."""

@@ -20,13 +20,16 @@ To teach `small` the texts of a new environment, register it and run this again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+import mlx.core as mx
+from mlx.utils import tree_flatten, tree_unflatten
+from mlx_lm.models import qwen3
 from tokenizers import Tokenizer
 
 from legos_envs import arguments
@@ -70,6 +73,11 @@ class Recipe(NamedTuple):
         buckets: see `training_rows.collate`.
         part: number of steps after which the stream restarts with another seed and an interrupted run can continue;
             stages consist of whole parts.
+        averaged: the weights are the mean of those at the ends of so many stages, the last ones (model soups, Wortsman
+            et al. 2022): they make fewer mistakes than those of one.
+        sharpness: factor of the logits of the finished model. More than 1 makes the many little mistakes rarer that a
+            small model makes when all of its tokens are sampled at temperature 1; between its likely replies it changes
+            little.
     """
 
     shape: pretrain.Shape
@@ -79,6 +87,8 @@ class Recipe(NamedTuple):
     pool: int = 0
     buckets: int = 2
     part: int = 1500
+    averaged: int = 1
+    sharpness: float = 1.0
 
 
 RECIPES = {
@@ -100,11 +110,16 @@ RECIPES = {
             TextStage(partial(mixtures.stream, of=text_shares.CAREFUL, chat=0.25), 600, peak=8e-4, limit=1024),
             TextStage(partial(mixtures.stream, of=text_shares.LONGEST, chat=0.6), 120, 4e-4, limit=3072, batch_size=16),
             TextStage(partial(mixtures.stream, of=text_shares.TRADES, chat=0.4), 400, 5e-4, limit=2048, batch_size=32),
+            TextStage(partial(mixtures.stream, of=text_shares.HOLDINGS, chat=0.4), 400, 1e-3, 2048, batch_size=32),
+            TextStage(partial(mixtures.stream, of=text_shares.EVERYTHING, chat=0.35), 2000, 1e-3, 2048, batch_size=32),
+            TextStage(partial(mixtures.stream, of=text_shares.EXACT, chat=0.35), 600, 9e-4, 2048, batch_size=32),
         ),
         batch_size=48,
         readers=max(texts.RECALLED.values()) + 1,
         buckets=6,
         part=200,
+        averaged=2,
+        sharpness=1.12,
     ),
 }
 
@@ -142,9 +157,6 @@ def bootstrap(
         ValueError: `steps` is less than 1, `processes` is not 1 or 2, the recipe is unknown, or an interrupted run had
             other `steps`.
     """
-    import mlx.core as mx
-    from mlx.utils import tree_flatten
-
     from inference.forward import fastblas
     from inference.loading import prepare_mlx
 
@@ -171,21 +183,28 @@ def bootstrap(
     training = pretrain.Pretraining(model, stages, made.readers, seed, made.buckets, peaks, processes, threads)
     if (folder / UNFINISHED).exists():
         training.resume(folder / UNFINISHED)
+    last = range(len(stages) - made.averaged, len(stages) - 1)
+    ends = {sum(stages[: stage + 1]): f"stage_{stage + 1}.safetensors" for stage in last}
+    ends.pop(0, None)  # of stages that are left out, because `steps` are few
     with training.gradients:
         while training.step < training.steps:
             stage, at, length = training.place
             rows = _rows(made, stage, encoder, seed if training.step == 0 else f"{seed}.{training.step}")
             batch_size = made.stages[stage].batch_size or made.batch_size
             training.train(rows, batch_size, training.step + min(made.part, length - at), report)
+            if training.step in ends:  # before `save`: an interrupted run repeats the part, and this
+                _save(model, folder / ends[training.step])
             training.save(folder / UNFINISHED)
     line.close()
     end, pad = encoder.end, trained.token_to_id(tokenizer.END_OF_TEXT)
-    weights = dict(tree_flatten(model.parameters()))
-    mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
+    earlier = [folder / name for name in ends.values()]
+    _finish(model, earlier, made.sharpness)
+    _save(model, folder / "model.safetensors")
     generation = {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_new_tokens": 32}
     _write(folder / "generation_config.json", {"eos_token_id": [end, pad], "pad_token_id": pad, **generation})
     _write(folder / "config.json", config | {"bos_token_id": None, "eos_token_id": [end, pad], "pad_token_id": pad})
-    (folder / UNFINISHED).unlink()
+    for path in (folder / UNFINISHED, *earlier):
+        path.unlink()
     return folder
 
 
@@ -217,6 +236,18 @@ def _averages(line: ProgressLine) -> Report:
         line(step, steps, "; loss " + ", ".join(f"{name} {mean:.3f}" for name, mean in means.items()))
 
     return report
+
+
+def _finish(model: qwen3.Model, earlier: Sequence[Path], sharpness: float) -> None:
+    """Averages the weights with those of files, and multiplies the logits by `sharpness`."""
+    sets = [dict(tree_flatten(model.parameters())), *(cast(dict[str, mx.array], mx.load(str(one))) for one in earlier)]
+    mean = {name: mx.mean(mx.stack([one[name] for one in sets]), axis=0) for name in sets[0]}
+    mean["model.norm.weight"] = mean["model.norm.weight"] * sharpness
+    model.update(cast(Any, tree_unflatten(list(mean.items()))))
+
+
+def _save(model: qwen3.Model, path: Path) -> None:
+    mx.save_safetensors(str(path), dict(tree_flatten(model.parameters())), metadata={"format": "mlx"})
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:

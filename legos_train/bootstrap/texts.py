@@ -27,8 +27,9 @@ class Exchange(NamedTuple):
     Attributes:
         prompt: the user message.
         reply: the reply.
-        legal: the legal replies, which the model learns to give with equal probability; None if there is no list. An
-            empty list marks a reply that is not legal: it is context for what follows and never a target.
+        legal: legal replies, which the model learns to give in proportion to how often they are listed: all of them
+            once, or as drawn from a mixture. None if there is no list. An empty list marks a reply that is not legal:
+            it is context for what follows and never a target.
         share: without a list, how strongly the model learns this reply; 0 for text that is only read.
         best: the reply of the best scripted player, which must be readable off the hidden state; None: unknown.
     """

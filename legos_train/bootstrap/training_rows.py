@@ -1,7 +1,7 @@
 """Dialogues to training rows: token ids, and the prediction targets.
 
-At each token of a reply with a list of legal replies, the target is a distribution. All legal replies are
-paths of a tree of tokens, equally likely: the target is how the paths that start like the reply so far continue.
+At each token of a reply with a list of legal replies, the target is a distribution. The listed replies are paths of a
+tree of tokens, equally likely: the target is how the paths that start like the reply so far continue.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ The hidden state at the choice must contain what a reader (`pretraining_loss.Rea
 copied without knowing where each mark is; a policy that should learn from the position needs it there."""
 RECALLS = 8  # tokens recalled at a choice
 SPOKEN = 24  # maximum tokens of a free reply that are predicted
+AGREED = 0.1  # weight of a token on which all replies drawn from a mixture agree
 LIMIT = 640  # maximum tokens of a row
 ALIKE = 16  # rows with this many equal first tokens share their prefix
 
@@ -96,8 +97,8 @@ def uniform_targets(replies: Sequence[Sequence[int]], chosen: Sequence[int]) -> 
 
     Raises ValueError if `chosen` is not among `replies`.
     """
-    alive = [list(reply) for reply in replies]
-    if list(chosen) not in alive:
+    alive = list(replies)
+    if list(chosen) not in map(list, alive):
         raise ValueError(f"the chosen reply {list(chosen)} is not among the {len(alive)} legal ones")
     targets: list[Target] = []
     for depth, token in enumerate(chosen):
@@ -128,8 +129,11 @@ def make_row(
         tokens += encoder.header("assistant")
         answer = encoder.reply(reply)
         if legal:
-            targets = uniform_targets([encoder.reply(one) for one in legal], answer)
-            sites += [Site(len(tokens) - 1 + i, target, REPLY) for i, target in enumerate(targets)]
+            ids = {one: encoder.reply(one) for one in dict.fromkeys(legal)}
+            targets = uniform_targets([ids[one] for one in legal], answer)
+            agreed = AGREED if len(ids) < len(legal) else 1.0
+            weights = [1.0 if len(target) > 1 else agreed for target in targets]
+            sites += [Site(len(tokens) - 1 + i, t, REPLY, weight=w) for i, (t, w) in enumerate(zip(targets, weights))]
             if dialogue.recall:
                 end = len(tokens) - len(encoder.header("assistant")) - 2  # after the content: its end mark, a newline
                 choice = next((i for i, target in enumerate(targets) if len(target) > 1), len(targets) - 3)

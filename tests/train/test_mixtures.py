@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -14,11 +15,15 @@ import numpy as np
 import pytest
 
 import legos_envs
+from legos_envs.games.traders import covers, read_position
+from legos_envs.games.trading import read_action
 from legos_train.bootstrap import RECIPES, bootstrap, mixtures, pretrain, pretraining_loss, recipe, text_shares, texts
 from legos_train.bootstrap import training_rows as rows
 from legos_train.bootstrap.recipe import TextStage
 from legos_train.bootstrap.texts import Dialogue, Exchange
 from legos_train.bootstrap.tokenizer import ChatEncoder, train_tokenizer
+
+SHAPE = pretrain.Shape(32, 1, 2, 1, 16, 32)
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +84,38 @@ def test_a_reply_beyond_single_precision_gives_a_finite_loss() -> None:
     batch = rows.PretrainingBatch([part], np.array([[5], [6]], np.int32), ones, ones[:, 0], kinds, readers)
     loss, divergence = pretraining_loss.batch_loss(model, batch)
     assert float(divergence.max()) > 110.0 and np.isfinite(float(loss))
+
+
+@pytest.mark.parametrize("env_id", list(mixtures.DRAWN))
+def test_replies_drawn_from_the_mixture_are_legal_and_as_frequent_as_it_says_them(env_id: str) -> None:
+    rng = Random(4)
+    said = [one for _ in range(3) for d in mixtures.play(env_id, rng, chat=0.0) for one in d.exchanges]
+    drawn = [one for one in said if one.legal]
+    assert drawn and all(not one.legal for one in said if one.share)
+    for one in drawn:
+        assert one.legal is not None and one.reply == one.legal[0]
+        assert len(one.legal) == mixtures.DRAWN[env_id] + 1
+        position = read_position([{"role": "user", "content": one.prompt}])
+        for reply in dict.fromkeys(one.legal):
+            action = re.search(r"(?:\[|boxed\{)(Offer.*?)[\]}]", reply)
+            offer = action and read_action(action[1], position.kinds).offer
+            assert not offer or covers(position.stock, offer.give), (one.prompt, reply)
+            assert position.acceptable() or "Accept" not in reply
+        shares = Counter(one.legal[1:])
+        assert one.best is not None and shares[one.best] >= mixtures.BEST_SHARE * mixtures.DRAWN[env_id]
+    often = sum(Counter(one.legal)[one.best or ""] / len(one.legal or "") for one in drawn) / len(drawn)
+    assert mixtures.BEST_SHARE <= often < mixtures.BEST_SHARE + 0.25  # weak players also say it now and then
+
+
+def test_a_reply_listed_more_often_is_learned_more_often(encoder: ChatEncoder) -> None:
+    told = Dialogue("x", (Exchange("Go", "[2]", ("[2]", "[3]", "[3]", "[3]")),))
+    sites = [site for site in rows.make_row(told, encoder, Random(0)).sites if site.kind == rows.REPLY]
+    two, three = (encoder.reply(f"[{number}]")[1] for number in (2, 3))
+    assert sites[1].target == {two: 0.25, three: 0.75}
+    assert [len(site.target) for site in sites] == [1, 2, 1, 1]
+    assert [site.weight for site in sites] == [rows.AGREED, 1.0, rows.AGREED, rows.AGREED]
+    once = told._replace(exchanges=(Exchange("Go", "[2]", ("[2]", "[3]")),))
+    assert {site.weight for site in rows.make_row(once, encoder, Random(0)).sites if site.kind == rows.REPLY} == {1.0}
 
 
 def test_the_test_split_is_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,3 +285,40 @@ def test_scripted_players_say_moves_as_the_env_wants_them() -> None:
         if one.legal
     ]
     assert verdicts and all(one.best in one.legal for one in verdicts if one.legal)
+
+
+def test_the_model_is_the_mean_of_the_last_stages_and_sharper_even_if_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("legos_train.bootstrap.recipe.TOKENIZER_DIALOGUES", 300)
+    stages = tuple(TextStage(texts.stream, 2, peak=peak) for peak in (1e-3, 2e-3, 3e-3))
+    one = RECIPES["tiny"]._replace(shape=SHAPE, batch_size=4, pool=0, stages=stages, part=2)
+
+    def weights(name: str, made: recipe.Recipe, **options: Any) -> dict[str, np.ndarray]:
+        folder = bootstrap(tmp_path / name, **({"progress": False} | options), recipe=made)
+        assert {path.suffix for path in folder.iterdir()} == {".json", ".safetensors"}
+        assert len(list(folder.glob("*.safetensors"))) == 1
+        return {name: np.array(array) for name, array in mx.load(str(folder / "model.safetensors")).items()}
+
+    def interrupt(step: int, *_: Any) -> None:
+        if step == 5:
+            raise KeyboardInterrupt
+
+    ends = [weights(str(count), one._replace(stages=stages[:count])) for count in (2, 3)]
+    made = one._replace(averaged=2, sharpness=1.5)
+    with pytest.raises(KeyboardInterrupt):
+        weights("both", made, progress=interrupt)
+    got = weights("both", made)
+    for name, array in got.items():
+        mean = (ends[0][name] + ends[1][name]) / 2 * (1.5 if name == "model.norm.weight" else 1.0)
+        np.testing.assert_allclose(array, mean, rtol=1e-6, atol=1e-8, err_msg=name)
+        assert (ends[0][name] != ends[1][name]).any(), name
+    assert weights("few", made, steps=1).keys() == got.keys()
+
+
+def test_sharpness_multiplies_the_logits() -> None:
+    model = pretrain.new_model(pretrain.model_config(600, SHAPE), 0)
+    tokens = mx.array([[3, 14, 15, 92]])
+    before = np.array(model(tokens))
+    recipe._finish(model, [], 1.5)
+    np.testing.assert_allclose(np.array(model(tokens)), 1.5 * before, rtol=1e-4, atol=1e-6)
