@@ -119,7 +119,7 @@ RECIPES = {
         buckets=6,
         part=200,
         averaged=2,
-        sharpness=1.12,
+        sharpness=1.15,
     ),
 }
 

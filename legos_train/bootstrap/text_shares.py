@@ -113,21 +113,33 @@ As with sums, a small share of the rows does not begin to teach this.
 
 EVERYTHING = {
     **CAREFUL,
+    "CodeGen-v0": 9.0,
+    "Debate-v0": 14.0,
+    "EloArena-v0": 5.0,
     "EnsembleVote-v0": 5.0,
     "GSM8K-v0": 8.0,
+    "HeadToHead-v0": 22.0,
     "KuhnPoker-v0": 2.0,
     "LeducPoker-v0": 2.0,
     "LiarsDice-v0": 20.0,
+    "MatrixGame-v0": 3.0,
     "Negotiation-v0": 70.0,
     "Nim-v0": 6.0,
     "PigDice-v0": 3.0,
     "PlanExecute-v0": 18.0,
+    "ProofVerification-v0": 6.0,
+    "RefineLoop-v0": 12.0,
     "SelfDistillation-v0": 5.0,
     "SimpleNegotiation-v0": 12.0,
     "TicTacToe-v0": 14.0,
+    "Tournament-v0": 5.0,
     "sums": 14.0,
 }
-"""Shares of the tenth stage, which restores what the ninth has worn away: every environment."""
+"""Shares of the tenth stage, which restores what the ninth has worn away: every environment.
 
-EXACT = {**EVERYTHING, "ProposerSolver-v0": 40.0, "TicTacToe-v0": 70.0}
+With share 1, one row in 250, an environment is not restored: RefineLoop and HeadToHead then learned less from the
+finished model.
+"""
+
+EXACT = {**EVERYTHING, "Negotiation-v0": 78.0, "PlanExecute-v0": 26.0, "ProposerSolver-v0": 40.0, "TicTacToe-v0": 65.0}
 """Shares of the eleventh stage: the environments where the tenth leaves most illegal replies come more often."""
