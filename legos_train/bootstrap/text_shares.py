@@ -141,5 +141,14 @@ With share 1, one row in 250, an environment is not restored: RefineLoop and Hea
 finished model.
 """
 
-EXACT = {**EVERYTHING, "Negotiation-v0": 78.0, "PlanExecute-v0": 26.0, "ProposerSolver-v0": 40.0, "TicTacToe-v0": 65.0}
-"""Shares of the eleventh stage: the environments where the tenth leaves most illegal replies come more often."""
+EXACT = {
+    **EVERYTHING,
+    "Debate-v0": 20.0,
+    "HeadToHead-v0": 40.0,
+    "Negotiation-v0": 78.0,
+    "PlanExecute-v0": 24.0,
+    "ProposerSolver-v0": 60.0,
+    "SPICE-v0": 16.0,
+    "TicTacToe-v0": 60.0,
+}
+"""Shares of the eleventh stage: the environments where the tenth leaves most illegal replies or misspelt words."""
