@@ -100,7 +100,9 @@ def some_lines(count: int, envs: tuple[str, ...] = ENVS) -> list[dict[str, Any]]
 
 def write_log(folder: Path, lines: Iterable[dict[str, Any]]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / LOG).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    written = folder / f"{LOG}.new"  # put in place at once: a page that polls meanwhile must not find an empty log
+    written.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    written.replace(folder / LOG)
     return folder
 
 
