@@ -84,6 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stopped.exit_code
     except BrokenPipeError:
         return _reader_left()
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # rich makes an exit with 1 of it
+            return _reader_left()
+        raise
     except Exception as error:
         if not explained(error):
             raise

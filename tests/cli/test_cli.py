@@ -36,8 +36,10 @@ def test_envs_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert "num_rounds = 1" in shown and "player_1: role player_1" in shown and "Round 1 of 3" in shown
 
 
-def test_a_reader_that_has_gone_is_no_error() -> None:
-    command = [sys.executable, "-m", "legos_train.cli.main", "envs", "show", "KuhnPoker-v0"]
+@pytest.mark.parametrize("verb", [("envs", "show", "KuhnPoker-v0"), ("view", "--terminal")])
+def test_a_reader_that_has_gone_is_no_error(verb: tuple[str, ...], run_dir: Path) -> None:
+    more = [str(run_dir)] if verb[0] == "view" else []
+    command = [sys.executable, "-m", "legos_train.cli.main", *verb, *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
