@@ -95,7 +95,7 @@ def load_mlx_lm(folder: Path, _: argparse.Namespace) -> Numbers:
 
 
 def load_ours(folder: Path, _: argparse.Namespace) -> Numbers:
-    return {"load_s": timed(lambda: Engine.load(folder))[0]}
+    return {"load_s": timed(lambda: Engine.load(folder, threads=None))[0]}
 
 
 def serve_ours(folder: Path, options: argparse.Namespace) -> Numbers:

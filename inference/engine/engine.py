@@ -31,6 +31,7 @@ from inference.engine.probe import Probe
 from inference.engine.publisher import Publisher
 from inference.engine.stepper import Stepper
 from inference.files import adapter_files
+from inference.forward.threads import use_threads
 from inference.thoughts import markers_of
 from inference.types import (
     MAX_KV_BYTES,
@@ -45,6 +46,7 @@ from inference.types import (
     Lookahead,
     PublishMode,
     Request,
+    Threads,
     UnknownRequest,
 )
 
@@ -136,13 +138,18 @@ class Engine(ExactEvaluation):
         adapter_path: str | Path | None = None,
         *,
         dequantize: Dequantize = "auto",
+        threads: Threads | None = "auto",
         **options: Any,
     ) -> Engine:
         """Load a model by name ("tiny"), directory or hub name; an adapter is published as "default", version 0.
 
-        `dequantize` as for `inference.load`; the options are the constructor's.
+        `dequantize` as for `inference.load`; the options are the constructor's. `threads` are those of every BLAS in
+        this process, numpy's own included, as for `inference.forward.threads.use_threads`; None leaves them alone.
+        By default a small model takes one: with one for each core it is several times slower on a busy machine.
         """
         model, tokenizer, info = loading.load(name_or_path, dequantize=dequantize)
+        if threads is not None:
+            use_threads(threads, model)
         engine = cls(model, tokenizer, **{"context": loading.context_length(model, info.config), **options})
         if adapter_path is not None:
             adapter = adapter_files.read_adapter(adapter_path, model)

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def use_threads(threads: Threads, model: nn.Module) -> int:
-    """Sets the matrix library's threads for a model and returns their number.
+    """Sets the matrix library's threads for a model and returns their number; the log has what `auto` chose, and why.
 
     Args:
         threads: that many; `auto`: one for each idle CPU, if the model is `LARGE`, else one.
@@ -34,7 +34,7 @@ def use_threads(threads: Threads, model: nn.Module) -> int:
     large = get_total_parameters(model) >= LARGE and on_cpu()
     count = idle_cpus() if large else 1
     why = "CPUs that are idle now" if large else "the model is small" if on_cpu() else "the model is not on the CPU"
-    logger.warning("threads=auto: %d (%s)", count, why)
+    logger.log(logging.WARNING if large else logging.INFO, "threads=auto: %d (%s)", count, why)
     fastblas.set_threads(count)
     return count
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, get_args
 from inference.address import hide_secrets
 from inference.text import RENDERERS
 from inference.thoughts import THINKING
-from inference.types import Dequantize
+from inference.types import Dequantize, Threads
 from legos_train.cli import elsewhere
 from legos_train.players import actors, replies
 
@@ -102,8 +102,16 @@ class Parser(argparse.ArgumentParser):
         return options, rest
 
 
-def add_loading(p: Parser) -> None:
+def add_loading(p: Parser, threads: Threads = "auto") -> None:
     """Adds the options for loading models to verbs that load one; `legos train` has them among its settings."""
+    p.value(
+        "--threads",
+        type=_threads,
+        default=threads,
+        metavar="N|auto",
+        help="threads of the matrix library on a CPU; auto: the number of idle cores at the start for models of 50 "
+        "million weights or more, otherwise 1",
+    )
     p.add_argument(
         "--dequantize",
         choices=get_args(Dequantize),
@@ -111,6 +119,14 @@ def add_loading(p: Parser) -> None:
         help="whether to dequantise weights at load: faster on a CPU, for four to eight times the memory (default: "
         "auto, on a CPU with enough memory)",
     )
+
+
+def _threads(text: str) -> Threads:
+    if text == "auto":
+        return "auto"
+    if not (text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, or auto; got {text!r}")
+    return int(text)
 
 
 def add_asking(p: Parser) -> None:

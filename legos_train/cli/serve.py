@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import get_args
 
 from inference.server import Settings
-from inference.types import MAX_KV_BYTES, MAX_ROWS, PREFIX_CACHE_BYTES, Lookahead, Threads
+from inference.types import MAX_KV_BYTES, MAX_ROWS, PREFIX_CACHE_BYTES, Lookahead
 from legos_train.cli.arguments import Parser, add_loading
 from legos_train.errors import PolicyError
 from legos_train.export import unpack
@@ -73,15 +73,7 @@ def make_parser() -> Parser:
     number("--max-rows", MAX_ROWS, "sequences decoded concurrently")
     number("--max-kv-mib", MAX_KV_BYTES >> 20, "MiB for keys and values of running sequences")
     number("--prefix-cache-mib", PREFIX_CACHE_BYTES >> 20, "MiB for cached prompt prefixes", least=0)
-    p.value(
-        "--threads",
-        type=_threads,
-        default=DEFAULTS.threads,
-        metavar="N|auto",
-        help="threads of the matrix library on a CPU; auto: the number of idle cores at the start for models of 50 "
-        "million weights or more, otherwise 1",
-    )
-    add_loading(p)
+    add_loading(p, threads=DEFAULTS.threads)
     p.add_argument(
         "--lookahead",
         choices=get_args(Lookahead),
@@ -154,14 +146,6 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
         },
     )
     return serve(create_app(settings), options.host, options.port, options.drain_seconds)
-
-
-def _threads(text: str) -> Threads:
-    if text == "auto":
-        return "auto"
-    if not (text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, or auto; got {text!r}")
-    return int(text)
 
 
 def _check_port(host: str, port: int) -> None:

@@ -65,7 +65,11 @@ class Roster:
         key = (label, actor.temperature, actor.max_tokens)
         if key not in self._cast:
             self._cast[key] = Cast(
-                make_env(), temperature=actor.temperature, max_tokens=actor.max_tokens, ask=self.renderer.ask
+                make_env(),
+                temperature=actor.temperature,
+                max_tokens=actor.max_tokens,
+                ask=self.renderer.ask,
+                threads=None,  # as the run has set them
             )
         return self._cast[key].player(actor.model, system=actor.system_prompt or None)
 

@@ -14,7 +14,7 @@ from pettingzoo import AECEnv
 from inference import BUNDLED
 from inference.address import KEY_PLACE, SECRET_NAME
 from inference.thoughts import THINKING
-from inference.types import Dequantize
+from inference.types import Dequantize, Threads
 from legos_envs import Policy, exact, policies
 from legos_train.errors import PolicyError
 
@@ -36,7 +36,8 @@ from legos_train.players.player import ModelPlayer
 from legos_train.players.replies import read_reply
 
 OPTIONS = {
-    "temperature", "max_tokens", "renderer", "thinking", "thinking_tokens", "dequantize", "timeout", "connections",
+    "temperature", "max_tokens", "renderer", "thinking", "thinking_tokens", "dequantize", "threads", "timeout",
+    "connections",
 }  # fmt: skip
 """Arguments of `Cast` that are command-line options of the same name."""
 WORDS = """Policies:
@@ -61,6 +62,7 @@ class Cast:
         thinking: `on`, `off`, or `auto` for the chat template's default, for models and endpoints.
         thinking_tokens: maximum tokens per thought, within `max_tokens`; None: no separate limit.
         dequantize: as for `inference.load`.
+        threads: as for `Engine.load`.
         ask: template of prompts to models and endpoints, see `replies`; "" for none.
         timeout: seconds for one attempt at an endpoint.
         connections: concurrent requests to one endpoint.
@@ -78,6 +80,7 @@ class Cast:
         thinking: str = "auto",
         thinking_tokens: int | None = None,
         dequantize: Dequantize = "auto",
+        threads: Threads | None = "auto",
         ask: str = "",
         timeout: float = 120.0,
         connections: int = 32,
@@ -88,7 +91,7 @@ class Cast:
         self.env = env
         self.temperature, self.max_tokens, self.renderer, self.system = temperature, max_tokens, renderer, system
         self.thinking, self.thinking_tokens, self.ask = thinking, thinking_tokens, ask
-        self.dequantize = dequantize
+        self.dequantize, self.threads = dequantize, threads
         self.timeout, self.connections, self.body = timeout, connections, {**self._thinking_body(), **(body or {})}
         self._engines: dict[str, tuple[Any, Any]] = {}
         self._endpoints: dict[tuple[str, float, str | None], EndpointPlayer] = {}
@@ -194,7 +197,7 @@ class Cast:
 
         room = self.max_tokens or default_tokens(base)
         if base not in self._engines:
-            engine = Engine.load(base, dequantize=self.dequantize)
+            engine = Engine.load(base, dequantize=self.dequantize, threads=self.threads)
             try:
                 renderer = Renderer(engine.tokenizer, self.renderer, THINKING[self.thinking], ask=self.ask)
             except ValueError as error:

@@ -20,7 +20,6 @@ from typing import Any, TextIO
 
 from inference import Engine
 from inference.files import tensors
-from inference.forward import threads
 from legos_envs.records import episode_to_json
 from legos_train.config import from_dict
 from legos_train.rollout import Job, LocalGenerator, env_maker, serving_jobs
@@ -29,8 +28,7 @@ from legos_train.rollout import Job, LocalGenerator, env_maker, serving_jobs
 def build(start: Mapping[str, Any]) -> LocalGenerator:
     """Builds the generator from the first line: the run's config and its envs by label."""
     config = from_dict(start["config"], "the trainer's config")
-    engine = Engine.load(config.model, dequantize=config.dequantize, max_rows=config.max_rows)
-    threads.use_threads(config.threads, engine.model)
+    engine = Engine.load(config.model, dequantize=config.dequantize, threads=config.threads, max_rows=config.max_rows)
     envs = {label: env_maker(env["id"], env["args"]) for label, env in start["envs"].items()}
     return LocalGenerator(
         engine,

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import threadpoolctl
 
 from inference import Engine
+from inference.forward import fastblas
 from inference.server import Settings
 from legos_train.cli import serve
 from legos_train.cli.main import main
@@ -256,3 +258,16 @@ def test_legos_serve_has_the_defaults_of_the_server_and_the_engine() -> None:
     assert options.max_rows == engine["max_rows"] and options.max_lora_rank == engine["max_lora_rank"]
     assert options.max_kv_mib << 20 == engine["max_kv_bytes"]
     assert options.prefix_cache_mib << 20 == engine["prefix_cache_bytes"]
+
+
+@pytest.mark.parametrize(("flags", "threads"), [([], 1), (["--threads", "2"], 2)])
+def test_an_evaluation_takes_the_threads_that_suit_its_model(flags: list[str], threads: int) -> None:
+    """The library's default, a thread for each core, makes small products several times slower on a busy machine."""
+    before = fastblas.threads()
+    fastblas.set_threads(3 - threads)
+    try:
+        assert main(["eval", "KuhnPoker-v0", "-m", "tiny", "-n", "2", "--no-exact", *flags]) == 0
+        pools = threadpoolctl.ThreadpoolController().select(user_api="blas").info()
+        assert {pool["num_threads"] for pool in pools} == {threads}
+    finally:
+        fastblas.set_threads(before)
