@@ -176,7 +176,7 @@ def train_settings() -> Iterator[str]:
     yield (
         "## Settings\n\nEach is a flag of the command line, a key of the TOML file for `--config`, and a field of\n"
         "`legos_train.TrainConfig`: `--optim.lr 1e-4` is `lr = 1e-4` in the table `[optim]`. `none` is written\n"
-        '`None` on the command line and `"none"` in TOML; a switch is `--asynchronous.enabled` or\n'
+        '`none` on the command line and `"none"` in TOML; a switch is `--asynchronous.enabled` or\n'
         "`--asynchronous.no-enabled`."
     )
     nested = {

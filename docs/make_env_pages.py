@@ -40,7 +40,7 @@ def write(folder: Path) -> list[str]:
     for env_id in ids:
         _put(folder / f"{env_id}.svg", picture(env_id))
         text = f"# {env_id}\n\n{page(env_id).text}\n\n{learning(env_id)}"
-        text += "## An episode\n\nIts random player in every seat, seed 0.\n\n"
+        text += "## An episode\n\nRandom play in every seat, seed 0.\n\n"
         _put(folder / f"{env_id}.md", f"{text}![An episode of {env_id}]({env_id}.svg)\n")
     toctree = "\n".join(["```{toctree}", ":maxdepth: 1", "", *ids, "```"])
     _put(folder / "index.md", f"# Every environment\n\n{toctree}\n")

@@ -106,11 +106,13 @@ def _resolves(name: str) -> bool:
 
 
 def test_flags_and_settings_named_for_those_who_come_from_elsewhere_exist() -> None:
-    """Every `--a.b-c` of the page is a setting; `--resume` and the like are not settings."""
+    """Every `--a.b-c` of the page is a setting, `--a.no-b` a switch; `--resume` and the like are not settings."""
     for flag in sorted(set(re.findall(r"--([a-z]+(?:[.-][a-z]+)+)", RESUME))):
         section: object = TrainConfig()
         for part in flag.split("."):
-            section = getattr(section, part.replace("-", "_"))
+            switch = part.startswith("no-")
+            section = getattr(section, part.removeprefix("no-").replace("-", "_"))
+            assert not switch or isinstance(section, bool), flag
 
 
 def test_the_hand_made_figure_stands_alone() -> None:

@@ -48,7 +48,7 @@ def make_parser() -> Parser:
         "-m",
         "--model",
         metavar="MODEL",
-        help="`tiny`, a directory in mlx-lm's layout, or a hub name (default: the model of the adapters, else tiny)",
+        help="`tiny`, `small`, a directory in mlx-lm's layout, or a hub name (default: the adapters' model, else tiny)",
     )
     p.repeated(
         "--adapter",

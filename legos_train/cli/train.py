@@ -30,14 +30,15 @@ DESCRIPTION = """Train a model by self-play. Plain `legos train` is `--preset ku
 EXAMPLES = """
 legos train                                            # the bundled model on Kuhn poker
 legos train --env Nim-v0 --steps 40                    # another game
-legos train --env KuhnPoker-v0 --credit.name rae       # another credit method
+legos train --credit.name rae                          # another credit method
 legos train --eval-env Nim-v0 --eval-env gsm8k=GSM8K-v0 --eval-arg gsm8k:source=test.jsonl   # evaluated, not trained on
 legos train --preset proposer_solver --smoke           # a task's settings, small; without --smoke for a real model
 legos train --preset debate --size 4b --dry-run        # what a real model of that size would need
 legos train --resume --run-dir runs/kuhn               # continue a run
 """
-SETTINGS = """All settings follow, by section. Each is also a key of a TOML file for --config: --optim.lr 1e-4
-is `lr = 1e-4` in the table [optim], and none is "none"."""
+SETTINGS = """All settings, by section, with the defaults of the options given (without any, those of --preset kuhn).
+Each is also a key of a TOML file for --config: --optim.lr 1e-4 is `lr = 1e-4` in the table [optim], and none is
+"none"."""
 ALIASES = {"generate": "--server.urls", "wandb": "--logs.wandb", "trackio": "--logs.trackio", "run_dir": "--run-dir"}
 """Options that are aliases of settings; `--run-dir` is also parsed here because `--resume` needs it."""
 

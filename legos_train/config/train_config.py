@@ -67,7 +67,7 @@ class TrainConfig(Section):
     learner: Annotated[tuple[LearnerEntry, ...], Suppress] = ()
     """Several policies instead of one: tables `[[learner]]`, each with the roles it plays."""
     model: str = "tiny"
-    """`tiny`, a model directory in mlx-lm's layout, or a hub name."""
+    """`tiny`, `small`, a model directory in mlx-lm's layout, or a hub name."""
     backend: Literal["mlx", "tinker"] = "mlx"
     """Where the weights are trained: on MLX in this process, or at a service that speaks the Tinker API."""
     init_adapter: Path | None = None
