@@ -38,14 +38,22 @@ def bracketed(text: str) -> str | None:
     return text[start + 1 : text.find("]", start)].strip() if start >= 0 else None
 
 
-def boxed(text: str) -> str | None:
-    r"""The content of the last `\boxed{...}` with balanced braces, stripped."""
+def boxed(text: str, escapes: bool = False) -> str | None:
+    r"""The content of the last `\boxed{...}` with balanced braces, stripped.
+
+    With `escapes` a brace after a backslash is a literal, as in TeX, and opens nothing.
+    """
     start = text.rfind("\\boxed{")
     if start < 0:
         return None
     depth, begin = 0, start + len("\\boxed{")
+    skip = False
     for i in range(begin, len(text)):
-        if text[i] == "{":
+        if skip:
+            skip = False
+        elif text[i] == "\\":
+            skip = escapes
+        elif text[i] == "{":
             depth += 1
         elif text[i] == "}":
             if depth == 0:

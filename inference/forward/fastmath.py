@@ -118,7 +118,8 @@ def swiglu(gate: mx.array, up: mx.array) -> mx.array:
     return cast(mx.array, _swiglu(gate, up)) if _in_numpy(gate) and _in_numpy(up) else gate * mx.sigmoid(gate) * up
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """The logistic function, in a new array."""
     out = np.negative(x)
     np.minimum(out, 88.0, out=out)  # exp overflows float32 beyond; sigmoid is below 1e-38 there
     np.exp(out, out=out)
@@ -133,7 +134,7 @@ def _swiglu(gate: mx.array, up: mx.array) -> Any:
     array, out = _new(np.asarray(gate))
     flat = out.reshape(g.shape)
     for block in _blocks(g):
-        part = _sigmoid(g[block])
+        part = sigmoid(g[block])
         part *= g[block]
         np.multiply(part, u[block], out=flat[block])
     return array
@@ -145,7 +146,7 @@ def _swiglu_vjp(primals: tuple[mx.array, mx.array], cotangent: mx.array, _: mx.a
     (d_gate, gate), (d_up, up) = (_new(np.asarray(array)) for array in primals)
     gate, up = gate.reshape(g.shape), up.reshape(g.shape)
     for block in _blocks(g):
-        s = _sigmoid(g[block])
+        s = sigmoid(g[block])
         silu = g[block] * s
         np.multiply(silu, c[block], out=up[block])
         np.subtract(1.0, s, out=gate[block])

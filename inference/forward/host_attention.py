@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from mlx import nn
 
-from inference.forward.host_layers import Mlp, Norm, Positions, rotate, sigmoid
+from inference.forward.fastmath import sigmoid
+from inference.forward.host_layers import Mlp, Norm, Positions, rotate
 from inference.forward.host_linear import FloatArray, FusedLinear, Linear
 
 _SCORES = 1 << 22  # attention scores computed at a time

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inference.forward.host_layers import Mlp, Norm, Positions, sigmoid
+from inference.forward.fastmath import sigmoid
+from inference.forward.host_layers import Mlp, Norm, Positions
 from inference.forward.host_linear import FloatArray, Linear
 
 CHUNK = 64

@@ -112,15 +112,6 @@ class Mlp:
         return self._down(swiglu(self._gate(x, users), self._up(x, users)), users)
 
 
-def sigmoid(x: FloatArray) -> FloatArray:
-    """The logistic function, in a new array."""
-    out = np.negative(x)
-    np.minimum(out, 88.0, out=out)  # exp overflows float32 beyond; the result is below 1e-38 there
-    np.exp(out, out=out)
-    out += 1.0
-    return np.reciprocal(out, out=out)
-
-
 def swiglu(gate: FloatArray, up: FloatArray) -> FloatArray:
     """`gate * sigmoid(gate) * up`; overwrites `up`."""
     below = np.negative(gate)

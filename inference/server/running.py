@@ -203,5 +203,4 @@ def serve(app: Any, host: str, port: int, drain_seconds: int = 30) -> int:
     app.has_its_process()
     _take_descriptors()
     server.run()
-    failed = getattr(app, "failed", None)
-    return 0 if server.started and not (failed is not None and failed()) else 1
+    return 0 if server.started and not app.failed() else 1

@@ -14,6 +14,7 @@ import unicodedata
 from fractions import Fraction
 from functools import lru_cache
 
+from legos_envs.parsing import boxed
 from legos_envs.scoring import formulas
 from legos_envs.scoring.formulas import Budget
 
@@ -80,23 +81,7 @@ MULTIPLES = frozenset(_MULTIPLES.split())
 """Words after a number that change its value, as opposed to units."""
 POWERS = frozenset(("squared", "cubed", "factorial"))
 """The same, but only right after the number: `5 meters squared` has a unit."""
-DROPPED = (
-    "\\left",
-    "\\right",
-    "\\$",
-    "$",
-    "€",
-    "£",
-    "\\!",
-    "\\,",
-    "\\;",
-    "\\:",
-    "^\\circ",
-    "^{\\circ}",
-    "°",
-    "`",
-    "**",
-)
+DROPPED = "\\left", "\\right", "\\$", "$", "€", "£", "\\!", "\\,", "\\;", "\\:", "^\\circ", "^{\\circ}", "°", "`", "**"
 REPLACED = {
     "{,}": ",",
     "\\%": "%",
@@ -131,7 +116,7 @@ def stated_answer(text: str) -> str | None:
 
     Words after `####` with an `Answer:` below count as a heading.
     """
-    result = _boxed(text)
+    result = boxed(text, escapes=True)
     if result:
         return result
     last = None
@@ -149,26 +134,6 @@ def _first_line(text: str) -> str:
     """The first nonempty line, without surrounding Markdown."""
     line = text.lstrip("*_ \t\r\n").partition("\n")[0]
     return line.strip("*_` \t\r").removesuffix(".").strip()
-
-
-def _boxed(text: str) -> str | None:
-    r"""The content of the last `\boxed{...}`; a brace after a backslash is a literal and opens nothing."""
-    start = text.rfind("\\boxed{")
-    if start < 0:
-        return None
-    begin = i = start + len("\\boxed{")
-    depth = 0
-    while i < len(text):
-        if text[i] == "\\":
-            i += 1
-        elif text[i] == "{":
-            depth += 1
-        elif text[i] == "}":
-            if depth == 0:
-                return text[begin:i].strip()
-            depth -= 1
-        i += 1
-    return None
 
 
 def same_number(given: str, truth: str) -> bool:

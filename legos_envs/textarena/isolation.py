@@ -112,15 +112,11 @@ def load(module: str) -> None:
 
 
 @contextmanager
-def _lent(chance: Chance) -> Iterator[None]:
+def playing(chance: Chance) -> Iterator[None]:
+    """A context in which TextArena uses this episode's randomness. One thread at a time."""
     with _lock:
         before, _running.chance = _running.chance, chance
         try:
             yield
         finally:
             _running.chance = before
-
-
-def playing(chance: Chance) -> Any:
-    """A context in which TextArena uses this episode's randomness. One thread at a time."""
-    return _lent(chance)

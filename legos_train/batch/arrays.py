@@ -25,22 +25,15 @@ class Counters:
     """What went into a batch, for logs. `dropped` counts turns of trainable agents left out, by reason.
 
     `zero_advantages`: turns with an advantage of 0 in it; those left out for that reason are in `dropped`.
-    `action_tokens` and `turns` count forced tokens too, which are not in the arrays (`forced_tokens`);
-    `forced_turns`: turns with only such tokens. If legal tokens are requested, `without_legal`: turns that name no
-    legal action; `off_legal`: tokens sampled after which no legal action is possible.
+    `action_tokens` and `turns` count forced tokens too, which are not in the arrays (`forced_tokens`).
     """
 
     turns: int = 0
-    untrained_turns: int = 0
     rows: int = 0
     distinct_rows: int = 0
-    distinct_prompts: int = 0
     action_tokens: int = 0
     zero_advantages: int = 0
     forced_tokens: int = 0
-    forced_turns: int = 0
-    without_legal: int = 0
-    off_legal: int = 0
     dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
 
     @property
@@ -97,11 +90,6 @@ class Batch:
         """The context of a site: the tokens before its sampled tokens."""
         row: list[int] = self.tokens[self.rows[site], : self.cols[site] + 1].tolist()
         return row
-
-    @property
-    def size(self) -> int:
-        """Padded tokens."""
-        return int(self.tokens.size)
 
     @property
     def distinct_rows(self) -> int:

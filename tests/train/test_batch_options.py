@@ -57,8 +57,8 @@ def test_forced_tokens_shorten_rows_and_weigh_nothing_new():
     assert batch.target.tolist() == [10, 20, 10, 21, 10, 22, 10, 23, 10, 24]
     assert batch.sequence.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     c = batch.counters
-    assert (c.forced_tokens, c.forced_turns, c.action_tokens, c.turns, c.distinct_rows) == (12, 1, 22, 6, 1)
-    assert (plain.counters.forced_tokens, plain.counters.forced_turns) == (0, 0)
+    assert (c.forced_tokens, c.action_tokens, c.turns, c.distinct_rows) == (12, 22, 6, 1)
+    assert plain.counters.forced_tokens == 0
     for aggregation in ("token", "sequence", "constant"):
         ours, theirs = (b.token_weights(aggregation, 3.0) for b in (batch, plain))
         kept = np.isin(plain.target, batch.target) & (plain.sequence < 5)
@@ -79,7 +79,7 @@ def test_nothing_is_forced_at_zero_and_everything_may_be():
     same, zero = packed(*games), packed(*games, skip_forced=0.0)
     assert zero.tokens.tolist() == same.tokens.tolist() and zero.target.tolist() == same.target.tolist() == [2, 3, 4]
     empty = packed(games[0], skip_forced=1e-6)
-    assert len(empty) == 0 and empty.distinct_rows == 0 and empty.counters.forced_turns == 1
+    assert len(empty) == 0 and empty.distinct_rows == 0 and empty.counters.turns == 1
     with pytest.raises(ValueError, match="skip_forced must be at least 0 and below 1, got 1"):
         packed(*games, skip_forced=1.0)
 
@@ -97,7 +97,6 @@ def test_legal_tokens_are_those_that_continue_what_was_sampled():
     )
     options = [None if number < 0 else batch.legal_sets[number] for number in batch.legal.tolist()]
     assert options == [(10,), (1, 3), (2, 11), (11,), (), (10,), (1, 3), (), None]
-    assert batch.counters.without_legal == 1 and batch.counters.off_legal == 2
     part = batch.select(batch.sequence == 1)
     assert [part.legal_sets[n] for n in part.legal] == [(10,), (1, 3), ()]
     skipped = packed(one([1], [10, 1, 11], [SURE, OPEN, SURE], legal=legal), legal=CODES.__getitem__, skip_forced=0.01)
@@ -106,6 +105,6 @@ def test_legal_tokens_are_those_that_continue_what_was_sampled():
 
 def test_without_encode_every_token_is_allowed_and_actions_need_tokens():
     game = one([1], [10], [OPEN], legal=("[1]",))
-    assert packed(game).legal.tolist() == [-1] and packed(game).counters.without_legal == 0
+    assert packed(game).legal.tolist() == [-1]
     with pytest.raises(ValueError, match=r"'\[1\]' has no tokens"):
         packed(game, legal=lambda text: [])
