@@ -8,11 +8,10 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
-import threadpoolctl
 from mlx import nn
 
 from inference import Engine
-from inference.forward import fastblas, threads
+from inference.forward import threads
 from inference.forward.threads import idle_cpus, use_threads
 
 
@@ -52,22 +51,11 @@ def test_a_large_model_takes_what_is_idle(
     assert use_threads(3, model) == machine["set"] == 3
 
 
-def blas_threads() -> set[int]:
-    return {pool["num_threads"] for pool in threadpoolctl.ThreadpoolController().select(user_api="blas").info()}
-
-
-def test_a_loaded_engine_takes_the_threads_that_suit_its_model() -> None:
-    before = fastblas.threads()
-    try:
-        for asked, threads_then in ((None, 2), (3, 3), ("auto", 1)):
-            fastblas.set_threads(2)
-            with Engine.load("tiny", threads=asked):
-                assert blas_threads() == {threads_then}
-        fastblas.set_threads(2)
-        with Engine.load("tiny"):
-            assert blas_threads() == {1}
-    finally:
-        fastblas.set_threads(before)
+def test_a_loaded_engine_takes_the_threads_that_suit_its_model(machine: Any) -> None:
+    for asked, then in (({"threads": None}, None), ({"threads": 3}, 3), ({"threads": "auto"}, 1), ({}, 1)):
+        machine["set"] = None
+        Engine.load("tiny", **asked).close()
+        assert machine["set"] == then, asked
 
 
 def test_packed_weights_count_as_the_numbers_they_hold(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
