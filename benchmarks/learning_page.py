@@ -47,10 +47,12 @@ SelfDistillation were chosen on seed 9, except for the number of steps and the f
 followed runs on the seeds of the table that ended at 93 to 96 % of the best scripted player. The steps of LiarsDice,
 SimpleNegotiation and CodeGen were raised after 120, 96 and 60 of them on the seeds of the table, and the arguments of
 Amplification were chosen after runs on seed 0. The first KL weight of Nim was raised after seed 0 had got stuck.
-The settings of SPICE were chosen on seed 9, with 600 steps, the KL weight and the discount of RedBlue on seed 9 too.
+The settings of SPICE were chosen on seed 9, with 600 steps; the KL weight and the discount of RedBlue, and the steps
+and learning rate of Negotiation, on seed 9 too.
 Dataset and GSM8K share their generated problems at `level=0`, which is why their rows are much alike.
 Rows marked *(other flags)* were measured with earlier settings than those that the command uses now, or with settings
-that were not recorded; rows marked *(earlier base)* with an earlier `small`.
+that were not recorded; rows marked *(earlier base)* with an earlier `small`. Those of the present `small` were made on
+a slower machine, beside other work: there a HeadToHead run took 99 to 115 CPU-s, elsewhere 47.
 """
 REASONS = """## What holds the others back
 
@@ -59,7 +61,7 @@ Runs named here that are no rows of the table began from an earlier `small`.
 - *Amplification*: of four operations on two-digit numbers the base gets none right and never asks for one of them,
   so all games of a step pay the same. Two operations, half a point for passing the question's numbers on, and a helper
   that calculates are what the table has; what the policy learns is to pass numbers on, not yet to answer.
-- *ProposerSolver*: solvers rise to about 0.32 on held-out problems, and higher in training: in part they memorise
+- *ProposerSolver*: solvers rise to about 0.34 on held-out problems, and higher in training: in part they memorise
   results instead of working them out.
 - *PlanExecute*: with four steps and a critic that learns too, the base earns about 0.02 of 1, so few of the 64 games
   of a step tell good from bad. Two steps and a scripted critic, who states the right list, are what the table has.
@@ -68,8 +70,8 @@ Runs named here that are no rows of the table began from an earlier `small`.
   split and 0.680 (0.602 to 0.758) on those of the test split, 256 games each (`--steps 300`, then `legos eval`).
 - *RedBlue*: with a KL weight of 0.02 and no discount it gained 0.26 to 0.27, but messages grew until 14 to 19 % of the
   games ended by a guess that the token limit had cut off, and a run took 661 to 796 CPU-s.
-- *ConnectFour, Negotiation, RefineLoop, PlanExecute*: still improving when their time is up. On seed 0, 90
-  steps of ConnectFour reached 0.734, 96 of Negotiation 0.038 and 150 of RefineLoop 0.629.
+- *ConnectFour, Negotiation, RefineLoop, PlanExecute*: still improving when their time is up. On seed 0, 90 steps of
+  ConnectFour reached 0.734.
 - *LeducPoker*: the NashConv is still falling after 110 steps; the preset takes 180 ([training](training.md)).
 """
 PRESETS = """## Three presets that are no environment's own
@@ -98,9 +100,8 @@ PRESETS = """## Three presets that are no environment's own
     legos eval GSM8K-v0 -m runs/NAME/adapter -m small --opponent self -n 512 --no-exact --seed 5000000 \\
         --max-tokens 64 --arg level=0 --arg split=test
 
-The rows of *spiral* and *survivors* began from an earlier `small`. Seed 0 chose the learning
-rates of *population* and *survivors*. Survivors lose the form that `GSM8K` rewards with 0.1: a right answer without it
-is kept as well.
+All rows began from an earlier `small`. Seed 0 chose the learning rates of *population* and *survivors*. Survivors lose
+the form that `GSM8K` rewards with 0.1: a right answer without it is kept as well.
 
 *Spiral* trains one policy on three games with the prompts of the paper, which `small` has never read: it forfeits 28
 to 44 % of its games by an illegal answer. Most of the gain is that it stops doing so (*illegal*). Each row is the mean

@@ -117,7 +117,7 @@ TASKS: dict[str, Task] = {
     "LeducPoker-v0": Task(("--preset", "leduc_expected", "--steps", "110"), exact="nash_conv"),
     "LiarsDice-v0": Task(("--preset", "liarsdice_expected", "--steps", "180"), exact="nash_conv", args=ROUND),
     "MatrixGame-v0": Task(("--preset", "biased_rps_expected"), exact="nash_conv"),
-    "Negotiation-v0": Task((*_steps(24, 24), *RAE, *BASE, *FEW, *SLOW), "trader", "base", args=("rounds=2",)),
+    "Negotiation-v0": Task((*_steps(72, 24), *RAE, *BASE, *FEW), "trader", "base", args=("rounds=2",)),
     "Nim-v0": Task(("--preset", "nim"), exact="optimal_move"),
     "PigDice-v0": Task((*_steps(24, 48), *RAE, *BASE, *SLOW), "optimal", "base", args=("goal=20",)),
     "PlanExecute-v0": Task(
