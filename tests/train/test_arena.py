@@ -150,7 +150,7 @@ def test_a_second_run_with_one_arena_has_only_its_own_config(tmp_path: Path) -> 
     played: list[set[str]] = []
     configs: list[dict[str, Any]] = [
         {"env": "Nim-v0", "actors": {"player_1": {"model": "random"}}},
-        {"env": "TicTacToe-v0", "actors": {"player_1": {"model": "scripted:first"}}},
+        {"env": "KuhnPoker-v0", "actors": {"player_1": {"model": "scripted:always_bet"}}},
         {"env": "Nim-v0"},
     ]
     for number, settings in enumerate(configs):
@@ -160,7 +160,7 @@ def test_a_second_run_with_one_arena_has_only_its_own_config(tmp_path: Path) -> 
         assert {line["env"] for line in lines} == {settings["env"]}
         played.append({line["players"]["player_1"] for line in lines})
         assert (json.loads((path / "run.json").read_text()))["arena"] == ""
-    assert played == [{"random"}, {"scripted:first"}, {"policy"}]
+    assert played == [{"random"}, {"scripted:always_bet"}, {"policy"}]
     arena.add_actor(Actor("player_1", model="random"))
     train(arena, small(tmp_path / "own", steps=1, batch_size=2, env="Nim-v0"), quiet=True)
     assert list(arena.actors) == ["player_1"], "what the user adds stays"

@@ -92,7 +92,7 @@ def test_every_token_has_its_version_when_weights_change_in_the_middle_of_an_act
 @pytest.mark.parametrize(
     ("replay", "ages"),
     [
-        ({"max_staleness": 0}, 2),  # for batches that are used again; this run has none
+        pytest.param({"max_staleness": 0}, 2, marks=pytest.mark.slow),  # for batches used again; this run has none
         ({"reuse": 2}, 3),
     ],
 )
@@ -114,7 +114,7 @@ def test_batches_ahead_are_young_enough_when_they_are_used(
     assert collected == [(version, 0) for version in range(0, 6, replay.get("reuse", 1))]
 
 
-@pytest.mark.quick("settings0", "settings2")
+@pytest.mark.quick("settings2")
 @pytest.mark.parametrize(
     "settings", [{}, *({"enabled": True, "backend": "thread", "max_off_policy_steps": ahead} for ahead in (1, 4))]
 )
@@ -152,6 +152,7 @@ def test_a_batch_that_is_too_old_as_a_whole_is_counted(monkeypatch: pytest.Monke
     assert calls == [0, 1, 1, 2] and [r["dropped"]["stale_episodes"] for r in records] == [0, 8, 0]
 
 
+@pytest.mark.quick("learner1")
 @pytest.mark.parametrize("learner", [[], [{"name": "all", "roles": ["player_0", "player_1"]}]])
 def test_what_was_being_generated_when_weights_came_back_is_still_learned_from(learner: list[dict[str, Any]]) -> None:
     """Its tokens carry the step of the weights that were replaced, and of those that replaced them."""

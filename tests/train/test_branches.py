@@ -113,6 +113,7 @@ def test_a_game_with_a_tree_and_one_without_share_a_step() -> None:
     assert set(weights) == set(played) and len(weights) == 2
 
 
+@pytest.mark.slow
 def test_a_run_by_branches_resumes_bit_for_bit_and_says_what_it_played(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

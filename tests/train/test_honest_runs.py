@@ -68,6 +68,7 @@ def test_weights_that_answer_illegally_are_never_the_best_and_no_proof(tmp_path:
     assert result.verdict.startswith("Not shown to have learned") and not result.best
 
 
+@pytest.mark.quick("wrong1")
 @pytest.mark.parametrize("wrong", [["--actor", "player_1=nosuch"], ["--league.opponents", "nosuch"]])
 def test_a_wrong_name_leaves_no_run(tmp_path: Path, wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"

@@ -150,6 +150,7 @@ def test_a_game_in_which_the_learner_s_seat_is_taken_back_tells_nothing_of_the_o
     trainer.parts.close()
 
 
+@pytest.mark.slow
 def test_an_actor_of_the_name_of_a_member_is_no_member() -> None:
     """All seats live beside a fixed random one: mirror play, of which the league's standings know nothing."""
     trainer = Trainer(

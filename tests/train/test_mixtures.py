@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -26,9 +27,17 @@ from legos_train.bootstrap.tokenizer import ChatEncoder, train_tokenizer
 SHAPE = pretrain.Shape(32, 1, 2, 1, 16, 32)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_are_held() -> Iterator[None]:
+    """Each source plays episodes until it holds so many rows, which is most of the time of a short stream."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mixtures, "HELD", 8)
+        yield
+
+
 @pytest.fixture(scope="module")
-def dialogues() -> list[Dialogue]:
-    return list(islice(mixtures.stream(3), 2400))
+def dialogues(few_are_held: None) -> list[Dialogue]:
+    return list(islice(mixtures.stream(3), 1200))
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +233,7 @@ def test_each_stage_has_its_own_rate_and_length_of_rows(encoder: ChatEncoder) ->
     assert RECIPES["small"].stages[-1].limit > rows.LIMIT and RECIPES["small"].stages[-1].peak < pretrain.PEAK
 
 
+@pytest.mark.slow
 def test_the_last_stage_plays_more_chats(monkeypatch: pytest.MonkeyPatch) -> None:
     memories: list[str] = []
     make = legos_envs.make

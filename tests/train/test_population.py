@@ -259,6 +259,7 @@ def test_playing_ahead(tmp_path: Path, backend: str) -> None:
     assert all(own["updates"] == 1 for own in last["learners"].values())
 
 
+@pytest.mark.slow
 def test_playing_ahead_against_snapshots_that_leave_the_pool(tmp_path: Path) -> None:
     """Each learner's part of a snapshot is an adapter, and is taken from the generator under its own name."""
     ahead = {"enabled": True, "backend": "thread", "max_off_policy_steps": 1}

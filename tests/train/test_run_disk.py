@@ -148,6 +148,7 @@ def test_a_resumed_run_took_as_long_as_all_its_parts(tmp_path: Path) -> None:
     assert 200 + MetricsFile.read(run / "metrics.jsonl")[-1]["seconds"] < result.seconds <= 200 + took
 
 
+@pytest.mark.slow
 def test_a_clock_that_jumps_changes_no_duration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

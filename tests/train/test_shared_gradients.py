@@ -28,19 +28,26 @@ from legos_train.cli.main import main
 SHAPE = pretrain.Shape(32, 1, 2, 1, 16, 32)
 
 
-def batch() -> tuple[rows.PretrainingBatch, pretraining_loss.Readers]:
+@pytest.fixture(scope="module")
+def whole() -> rows.PretrainingBatch:
     """Games and free answers, in several parts, with sites of every kind and reader."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mixtures, "HELD", 8)  # episodes enough for so many rows are played of each source
+        dialogues = list(islice(mixtures.stream(3), 40))
+    encoder = ChatEncoder(train_tokenizer(text for dialogue in dialogues for text in dialogue.texts()))
+    return rows.collate([rows.make_row(dialogue, encoder, Random(0)) for dialogue in dialogues], buckets=6)
+
+
+@pytest.fixture
+def readers() -> pretraining_loss.Readers:
     prepare_mlx()
     fastblas.enable(1)
-    dialogues = list(islice(mixtures.stream(3), 40))
-    encoder = ChatEncoder(train_tokenizer(text for dialogue in dialogues for text in dialogue.texts()))
-    read = [rows.make_row(dialogue, encoder, Random(0)) for dialogue in dialogues]
-    model = pretrain.new_model(pretrain.model_config(2048, SHAPE), 0)
-    return rows.collate(read, buckets=6), pretraining_loss.Readers(model, 16, 0)
+    return pretraining_loss.Readers(pretrain.new_model(pretrain.model_config(2048, SHAPE), 0), 16, 0)
 
 
-def test_halves_add_up_to_the_gradient_of_the_whole() -> None:
-    whole, readers = batch()
+def test_halves_add_up_to_the_gradient_of_the_whole(
+    whole: rows.PretrainingBatch, readers: pretraining_loss.Readers
+) -> None:
     parts = halves(whole)
     assert sorted(np.concatenate([at for at, _ in parts]).tolist()) == list(range(len(whole.kinds)))
     for at, part in parts:
@@ -57,8 +64,9 @@ def test_halves_add_up_to_the_gradient_of_the_whole() -> None:
         assert np.abs(got.arrays[name]).max() > 1e-6, name
 
 
-def test_a_worker_computes_the_same_bits_with_new_weights_too() -> None:
-    whole, readers = batch()
+def test_a_worker_computes_the_same_bits_with_new_weights_too(
+    whole: rows.PretrainingBatch, readers: pretraining_loss.Readers
+) -> None:
     alone = SharedGradients(readers)
     with SharedGradients(readers, processes=2) as shared:
         for _ in range(2):
@@ -89,7 +97,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_worker_ends_with_its_parent(how: signal.Signals, tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
@@ -100,8 +108,7 @@ def test_a_worker_ends_with_its_parent(how: signal.Signals, tmp_path: Path) -> N
     parent.communicate(timeout=20)  # the worker has the pipe too, so this waits for its end
 
 
-def test_a_batch_of_one_part_is_not_divided() -> None:
-    whole, readers = batch()
+def test_a_batch_of_one_part_is_not_divided(whole: rows.PretrainingBatch, readers: pretraining_loss.Readers) -> None:
     sites = len(whole.parts[0].rows)
     one = rows.PretrainingBatch(whole.parts[:1], *(array[:sites] for array in whole[1:]))
     ((at, part),) = halves(one)

@@ -128,7 +128,7 @@ def test_an_unknown_reduction_is_no_guess() -> None:
         recognise(1.0, 0.7, 0.7, (7, 36))
 
 
-@pytest.mark.quick("False")
+@pytest.mark.slow
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_run_with_a_league_is_killed_and_goes_on(patch: pytest.MonkeyPatch, tmp_path: Path, frozen: bool) -> None:
     """Snapshots stay what they were as opponents, the state comes back, and the adapter here is the one there."""
@@ -286,6 +286,7 @@ def test_weights_that_only_the_service_has_are_not_deleted_there(patch: pytest.M
     trainer.parts.close()
 
 
+@pytest.mark.slow
 def test_weights_that_are_still_played_are_not_deleted_there(patch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Playing ahead without a mirror: nothing here has the weights but the requests that sample from them."""
     server = install(patch, Server())

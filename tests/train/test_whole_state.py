@@ -157,6 +157,7 @@ def test_stop_ends_the_run_with_its_checkpoint(tmp_path: Path) -> None:
     assert again.steps == 2 and again.stopped == result.stopped, "a run that was stopped stays so"
 
 
+@pytest.mark.quick("ahead1")
 @pytest.mark.parametrize("ahead", [{}, {"enabled": True, "backend": "thread"}])
 def test_an_evaluation_that_stops_a_run_is_its_last(
     tmp_path: Path, ahead: dict[str, Any], monkeypatch: pytest.MonkeyPatch
