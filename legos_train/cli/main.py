@@ -48,23 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
         _for_people()
-    if arguments[:1] in (["--version"], ["-V"]):
-        from legos_envs import __version__
-
-        print(f"legos {__version__}")
-        return 0
-    if not arguments or arguments[0] not in VERBS:
-        return _usage(arguments)
-    for word in arguments:
-        if has_secret(word):
-            what = f"{hide_secrets(word)} holds a password or a key, which would end up in files and logs"
-            print(f"error: {what}: put it into {KEY_PLACE}", file=sys.stderr)
-            return 2
-    module, _ = VERBS[arguments[0]]
     try:
-        code: int = importlib.import_module(module).run(arguments[1:])
-        if sys.stdout is not None:  # as where a program without one calls `main`
-            sys.stdout.flush()  # not at exit, where a closed pipe could no longer be handled
+        code = _run(arguments)
+        _flush()
         return code
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
@@ -93,11 +79,38 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"error: {hide_secrets(message(error, arguments[0]))}", file=sys.stderr)
         try:
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            _flush()
         except OSError:  # a full disk: Python would complain about the rest at exit
             _drop_output()
         return int(getattr(error, "exit_code", 1))
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments[:1] in (["--version"], ["-V"]):
+        from legos_envs import __version__
+
+        print(f"legos {__version__}")
+        return 0
+    if not arguments or arguments[0] not in VERBS:
+        return _usage(arguments)
+    for word in arguments:
+        if has_secret(word):
+            what = f"{hide_secrets(word)} holds a password or a key, which would end up in files and logs"
+            print(f"error: {what}: put it into {KEY_PLACE}", file=sys.stderr)
+            return 2
+    module, _ = VERBS[arguments[0]]
+    try:
+        code: int = importlib.import_module(module).run(arguments[1:])
+    except SystemExit:  # after its --help
+        _flush()
+        raise
+    return code
+
+
+def _flush() -> None:
+    """Writes what was printed now: at exit, a closed pipe could no longer be handled."""
+    if sys.stdout is not None:  # as where a program without one calls `main`
+        sys.stdout.flush()
 
 
 def _for_people() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -38,11 +39,14 @@ def test_envs_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert "num_rounds = 1" in shown and "player_1: role player_1" in shown and "Round 1 of 3" in shown
 
 
-@pytest.mark.parametrize("verb", [("envs", "show", "KuhnPoker-v0"), ("view", "--terminal")])
+@pytest.mark.parametrize(
+    "verb", [("envs", "show", "KuhnPoker-v0"), ("view", "--terminal"), ("--help",), ("doctor", "--help")]
+)
 def test_a_reader_that_has_gone_is_no_error(verb: tuple[str, ...], run_dir: Path) -> None:
     more = [str(run_dir)] if verb[0] == "view" else []
     command = [sys.executable, "-m", "legos_train.cli.main", *verb, *more]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    late = {**os.environ, "PYTHONUNBUFFERED": ""}  # what is printed is written at the end
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=late) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == "" and process.wait(60) == 141
