@@ -7,11 +7,9 @@ from legos_envs.registry import NAMESPACE, catalogue
 
 if __name__ == "__main__":
     names = sys.argv[1:] or [NAMESPACE]
-    if any(name.startswith("-") for name in names):
-        print(__doc__)
-    else:
-        text = "\n\n".join(map(catalogue, names))
-        try:
-            print(text, flush=True)
-        except BrokenPipeError:  # as by `| head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python flushes at its end
+    flags = any(name.startswith("-") for name in names)
+    text = __doc__ if flags else "\n\n".join(map(catalogue, names))
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # as by `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python flushes at its end
