@@ -21,8 +21,8 @@ import numpy as np
 import legos_envs
 from legos_envs import exact
 from legos_train.config import parse_assignments
-from legos_train.run.decisions import spreads
-from legos_train.run.tabular import mirror_step, softmax, values_of
+from legos_train.run.all_actions.decisions import spreads
+from legos_train.run.all_actions.tabular import mirror_step, softmax, values_of
 
 
 def descend(game: Any, step: float, kl: tuple[float, float], steps: int, magnet: int, noise: float) -> list[float]:

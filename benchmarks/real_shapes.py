@@ -41,7 +41,7 @@ from legos_train.config.sections import LoRASettings
 from legos_train.loss import LossSettings
 from legos_train.model.gradients import loss_and_grad
 from legos_train.model.policy import LoRAPolicy
-from legos_train.run.memory import outline
+from legos_train.run.preflight.memory import outline
 
 Numbers = dict[str, float]
 RANK = 8

@@ -153,7 +153,11 @@ def test_a_face_has_few_names() -> None:
 
 
 WITHOUT_ARRAYS = ("run", "disk", "arena", "league", "rollout", "credit", "players", "evaluation", "batch")
-MEASURE_MLX = {"legos_train.run.memory", "legos_train.run.overlap", "legos_train.run.preflight"}
+MEASURE_MLX = {
+    "legos_train.run.preflight.memory",
+    "legos_train.run.generation.overlap",
+    "legos_train.run.preflight.dry_run",
+}
 """They ask how much memory MLX takes, and end the streams of MLX's threads; none of them holds weights."""
 
 

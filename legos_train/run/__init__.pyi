@@ -1,5 +1,5 @@
 from .build import build as build
 from .loop import train as train
 from .parts import Parts as Parts
-from .preflight import estimate as estimate
+from .preflight.dry_run import estimate as estimate
 from .trainer import Trainer as Trainer

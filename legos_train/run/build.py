@@ -16,18 +16,18 @@ from legos_train.league import League, sides_of
 from legos_train.model import Learner, Learners, TrainerBackend, World
 from legos_train.players import Actor, RemoteEngine, actors
 from legos_train.rollout import Generator, LocalGenerator
-from legos_train.run.branches import Branches
-from legos_train.run.config_checks import check_effects, check_format, check_roles, held_out
-from legos_train.run.decision_points import MirrorStep
-from legos_train.run.decisions import DecisionTable
-from legos_train.run.distributed import SharedGenerator
+from legos_train.run.all_actions.branches import Branches
+from legos_train.run.all_actions.decision_points import MirrorStep
+from legos_train.run.all_actions.decisions import DecisionTable
+from legos_train.run.generation.distributed import SharedGenerator
+from legos_train.run.generation.servers import remote_engine
+from legos_train.run.generation.weight_sync import WeightSync, member_version
 from legos_train.run.monitor import CollapseMonitor
 from legos_train.run.parts import Parts
 from legos_train.run.payoff_games import check_payoffs
 from legos_train.run.places import Place, place_of
+from legos_train.run.preflight.config_checks import check_effects, check_format, check_roles, held_out
 from legos_train.run.replay import ReplayBuffer
-from legos_train.run.servers import remote_engine
-from legos_train.run.weight_sync import WeightSync, member_version
 
 
 def build(

@@ -11,7 +11,7 @@ from legos_train.observe import Result, eval_numbers, verdict
 from legos_train.players import actors, words
 from legos_train.run.parts import Parts
 from legos_train.run.periodic_eval import AVERAGE, evaluate, publish_average
-from legos_train.run.report_facts import facts_of
+from legos_train.run.records.report_facts import facts_of
 from legos_train.run.trainer import Trainer
 
 PAST = "past"

@@ -35,10 +35,10 @@ from legos_train.run.finish import finish
 from legos_train.run.garbage import rarely_collected
 from legos_train.run.league_value import league_value
 from legos_train.run.parts import Parts
+from legos_train.run.preflight.without_effect import without_effect
 from legos_train.run.steps import OnStep, Steps
 from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import Trainer
-from legos_train.run.without_effect import without_effect
 
 CODE = "arena"
 """The key of `run.json` with what a run took from an arena made in Python."""

@@ -14,10 +14,10 @@ from legos_train.credit import CreditAssigner
 from legos_train.evaluation import Measurer
 from legos_train.league import League
 from legos_train.model import Learner, Learners, Snapshot, TrainerBackend, World
-from legos_train.run.decisions import DecisionTable
+from legos_train.run.all_actions.decisions import DecisionTable
+from legos_train.run.generation.weight_sync import WeightSync
 from legos_train.run.monitor import CollapseMonitor
 from legos_train.run.replay import ReplayBuffer
-from legos_train.run.weight_sync import WeightSync
 
 
 @dataclass(frozen=True, slots=True)

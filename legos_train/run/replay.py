@@ -16,7 +16,7 @@ from legos_envs import Episode
 from legos_envs.records import episode_from_json, episode_to_json
 from legos_train.config import sections
 from legos_train.credit import Advantages
-from legos_train.run.decision_points import Decisions
+from legos_train.run.all_actions.decision_points import Decisions
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from legos_train.run import state
 from legos_train.run.alarm_actions import alarms_of
 from legos_train.run.finish import past_steps
 from legos_train.run.periodic_eval import evaluate
-from legos_train.run.rollout_log import RolloutLog
+from legos_train.run.records.rollout_log import RolloutLog
 from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import Trainer
 
@@ -167,7 +167,7 @@ def _records(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dict[
     if trainer.parts.stop_reason is not None:  # the monitor had ended the run before the process was killed
         return
     if trainer.config.asynchronous.enabled:
-        from legos_train.run.overlap import overlapped
+        from legos_train.run.generation.overlap import overlapped
 
         yield from overlapped(trainer, start, stopping)
         return

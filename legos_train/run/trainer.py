@@ -22,8 +22,8 @@ from legos_train.rollout import Job, filters
 from legos_train.run.alarm_actions import respond
 from legos_train.run.parts import Parts
 from legos_train.run.payoff_games import fill_payoffs
+from legos_train.run.records.step_record import Clock, step_record
 from legos_train.run.replay import ReplayBatch
-from legos_train.run.step_record import Clock, step_record
 
 MAX_EMPTY = 20
 """Number of steps in a row without training data after which a run stops."""

@@ -123,7 +123,7 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "legos_train/run/weight_sync.py",
+        "legos_train/run/generation/weight_sync.py",
         "tests/train/test_whole_state.py tests/train/test_league_envs.py",
         (
             "proof-skipped",

@@ -157,7 +157,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *mutants(
-        "legos_train/run/servers.py",
+        "legos_train/run/generation/servers.py",
         LIMIT,
         ("limit-not-looked-at", "if most < adapters:", "if False:", "the run ends in the middle"),
     ),

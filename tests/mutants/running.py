@@ -62,7 +62,7 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "legos_train/run/decisions.py",
+        "legos_train/run/all_actions/decisions.py",
         "tests/train/test_expected.py",
         (
             "reach-ignored",
@@ -79,7 +79,7 @@ MUTANTS = [
         ("others-values", "[move]][player] for w", "[move]][0] for w", "the second seat learns for the first"),
     ),
     *mutants(
-        "legos_train/run/decision_points.py",
+        "legos_train/run/all_actions/decision_points.py",
         "tests/train/test_expected.py",
         ("probability-ignored", "masses * weight", "(masses > 0) * weight", "unlikely actions weigh as likely ones"),
         ("no-mean", "better = gains - mean", "better = gains", "what is learned from is the value, not the advantage"),
@@ -98,7 +98,7 @@ MUTANTS = [
         ("target-not-normalised", " - np.log(np.exp(target - peak).sum())", "", "what weighs is not a policy"),
     ),
     *mutants(
-        "legos_train/run/branches.py",
+        "legos_train/run/all_actions/branches.py",
         "tests/train/test_branches.py",
         ("long-episodes-weigh-less", "len(open_) / count", "1.0", "decisions of long episodes count for less"),
         (
@@ -150,7 +150,7 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "legos_train/run/overlap.py",
+        "legos_train/run/generation/overlap.py",
         "tests/train/test_asynchronous.py",
         (
             "async-stale-by-one",
@@ -191,7 +191,7 @@ MUTANTS = [
         ("least-is-most", "if WATCHED[name].least else", "if not WATCHED[name].least else", "bounds are exchanged"),
     ),
     *mutants(
-        "legos_train/run/episode_metrics.py",
+        "legos_train/run/records/episode_metrics.py",
         HONEST,
         (
             "draws-are-losses",

@@ -21,7 +21,7 @@ from legos_train.observe import Progress, dashboard, dashboard_text, progress_li
 from legos_train.observe.dashboard import clock, settled
 from legos_train.observe.dashboard_text import memory, sparkline
 from legos_train.observe.progress_line import ProgressLine
-from legos_train.run.episode_metrics import episode_metrics, standard_error
+from legos_train.run.records.episode_metrics import episode_metrics, standard_error
 
 
 def record(step: int, **changes: Any) -> dict[str, Any]:

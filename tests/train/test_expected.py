@@ -16,7 +16,7 @@ from legos_train.errors import ConfigError
 from legos_train.evaluation import exact_values
 from legos_train.loss.tokens import mirror
 from legos_train.run import build
-from legos_train.run.decision_points import MirrorStep, mirrored
+from legos_train.run.all_actions.decision_points import MirrorStep, mirrored
 from tests.train.helpers import digest, small
 
 EXPECTED: dict[str, Any] = {

@@ -15,7 +15,7 @@ from legos_train.league import mark
 from legos_train.rollout.filters import competing, drawn_again, is_draw, is_learners, keep_best, keep_draws, retry
 from legos_train.rollout.jobs import Job
 from legos_train.rollout.jobs import mark as mark_untrained
-from legos_train.run.episode_metrics import episode_metrics
+from legos_train.run.records.episode_metrics import episode_metrics
 
 
 @dataclass(slots=True)

@@ -11,9 +11,10 @@ import pytest
 from legos_envs import Runner, make
 from legos_train.batch import Batch
 from legos_train.model import Learner
-from legos_train.run import Trainer, preflight
-from legos_train.run.legal_play import LegalMoves
-from legos_train.run.preflight import Measured, batch_sizes, continued, estimate, filled, forecast
+from legos_train.run import Trainer
+from legos_train.run.preflight import dry_run
+from legos_train.run.preflight.dry_run import Measured, batch_sizes, continued, estimate, filled, forecast
+from legos_train.run.preflight.legal_play import LegalMoves
 from tests.train.helpers import small
 
 
@@ -97,7 +98,7 @@ def test_a_dry_run_says_what_a_step_takes_without_the_invalid_moves_that_end_gam
             return step(size, 6.0, 30.0, 2.0**30, turns=10 * size)
         return replace(step(size, 1.0, 2.0, 2.0**20, turns=2 * size), broken=broken)
 
-    monkeypatch.setattr(preflight, "_step", measure)
+    monkeypatch.setattr(dry_run, "_step", measure)
     broken = 0.5
     found = forecast(small(batch_size=8))
     assert found.legal is not None and found.legal.turns == 80 and found.ceiling >= 2.0**30

@@ -255,7 +255,7 @@ def test_settings_that_differ() -> None:
 
 def test_what_two_seats_do_alike_is_there_once() -> None:
     from legos_envs.game import InfoSet
-    from legos_train.run.report_facts import _strategy_rows
+    from legos_train.run.records.report_facts import _strategy_rows
 
     alike = [InfoSet(player, "Heap: 2.", ("1", "2")) for player in (0, 1)]
     unlike = [InfoSet(player, "Heap: 1.", ("1",)) for player in (0, 1)]

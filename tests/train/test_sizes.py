@@ -18,7 +18,8 @@ from legos_train.cli.main import main
 from legos_train.config import TrainConfig, from_dict, preset, preset_names, sizes
 from legos_train.errors import ConfigError
 from legos_train.model import MLXBackend
-from legos_train.run import estimate, memory, preflight
+from legos_train.run import estimate
+from legos_train.run.preflight import dry_run, memory
 
 WEIGHTS = {  # in billions, without vision; the published numbers
     "0.6b": 0.596, "1.7b": 1.721, "4b": 4.022, "8b": 8.191,
@@ -28,7 +29,7 @@ WEIGHTS = {  # in billions, without vision; the published numbers
 
 @pytest.fixture(autouse=True)
 def nothing_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "is_here", lambda model: model in ("tiny", "small"))
+    monkeypatch.setattr(dry_run, "is_here", lambda model: model in ("tiny", "small"))
     monkeypatch.setattr(memory, "on_cpu", lambda: False)
     monkeypatch.setattr(memory, "unpacks_at_load", lambda how, wide: False)
 

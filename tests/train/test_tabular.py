@@ -14,8 +14,8 @@ from legos_envs import exact
 from legos_train.config import sections
 from legos_train.model.weight_average import WeightAverage
 from legos_train.run import build
-from legos_train.run.report_facts import MOST_WORK, _no_unsampled_run, _strategy
-from legos_train.run.tabular import LogAverage, expected_run, mirror_step
+from legos_train.run.all_actions.tabular import LogAverage, expected_run, mirror_step
+from legos_train.run.records.report_facts import MOST_WORK, _no_unsampled_run, _strategy
 from tests.train.helpers import small
 
 KUHN: Any = legos_envs.make("KuhnPoker-v0").unwrapped

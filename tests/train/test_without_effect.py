@@ -8,7 +8,7 @@ import pytest
 
 from legos_train.config import TrainConfig, preset, preset_names
 from legos_train.config import from_dict as config_of
-from legos_train.run.without_effect import without_effect
+from legos_train.run.preflight.without_effect import without_effect
 
 IDLE: dict[str, tuple[dict[str, Any], list[str]]] = {
     "an asynchronous queue": (

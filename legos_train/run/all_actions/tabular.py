@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from legos_train.config import TrainConfig, sections
 from legos_train.loss import LossSettings
-from legos_train.run.decisions import action_values, spreads
+from legos_train.run.all_actions.decisions import action_values, spreads
 
 Floats = NDArray[np.float64]
 Probabilities = list[Floats]

@@ -1,6 +1,7 @@
-"""The generating process of asynchronous training: `python -m legos_train.run.worker`, started by `ProcessGenerator`.
+"""The generating process of asynchronous training, started by `ProcessGenerator`.
 
-It speaks JSON lines: jobs and paths of new weights come in, episodes go out. All other output goes to stderr.
+`python -m legos_train.run.generation.worker` speaks JSON lines: jobs and paths of new weights come in, episodes go
+out. All other output goes to stderr.
 """
 
 from __future__ import annotations

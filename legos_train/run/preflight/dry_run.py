@@ -22,9 +22,9 @@ from legos_train.model import Learners, MLXBackend, tinker
 from legos_train.rollout import LocalGenerator
 from legos_train.run.build import arena_of, build, make_credit
 from legos_train.run.garbage import rarely_collected
-from legos_train.run.legal_play import play_legally
-from legos_train.run.memory import needs
 from legos_train.run.places import check_capabilities
+from legos_train.run.preflight.legal_play import play_legally
+from legos_train.run.preflight.memory import needs
 from legos_train.run.trainer import Trainer
 
 SAMPLE, GROWTH = 16, 4

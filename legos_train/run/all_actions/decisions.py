@@ -15,8 +15,8 @@ from legos_train.evaluation import Measurer
 from legos_train.evaluation.exact_values import ScoredAction, code_table, scored_answers
 from legos_train.players import actors
 from legos_train.rollout import Job
-from legos_train.run.branches import Branches
-from legos_train.run.decision_points import (
+from legos_train.run.all_actions.branches import Branches
+from legos_train.run.all_actions.decision_points import (
     TINY,
     Decisions,
     Floats,

@@ -19,7 +19,7 @@ from legos_train.evaluation import Measurer
 from legos_train.evaluation.exact_values import ScoredAction
 from legos_train.players import actors
 from legos_train.rollout import Job, filters
-from legos_train.run.decision_points import Decisions, MirrorStep, played_by, turns_of
+from legos_train.run.all_actions.decision_points import Decisions, MirrorStep, played_by, turns_of
 
 FIRST_SALT = 1 << 32
 """Branches are numbered from here on; the episodes of a step start at 0."""

@@ -109,7 +109,7 @@ class ThreadGenerator:
 
 
 class ProcessGenerator:
-    """Plays in a separate process, `legos_train.run.worker`."""
+    """Plays in a separate process, `legos_train.run.generation.worker`."""
 
     def __init__(self, config: TrainConfig):
         self._folder = Path(tempfile.mkdtemp(prefix="legos-weights-"))
@@ -117,7 +117,7 @@ class ProcessGenerator:
         self._retries = config.filter.draw_retries
         self._out: queue.Queue[serving_jobs.BatchResult | None] = queue.Queue()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "legos_train.run.worker"],
+            [sys.executable, "-m", "legos_train.run.generation.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

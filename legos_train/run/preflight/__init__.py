@@ -1,0 +1,1 @@
+"""Before the first step: settings that contradict each other or do nothing, and what a run will cost."""
