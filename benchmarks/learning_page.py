@@ -44,27 +44,27 @@ the interval of its gain excludes 0 and none of these roles earns less.
 LeducPoker is shown on seeds 11 to 15, because its settings were chosen on 10, and LiarsDice on 2, 3, 5, 6 and 7,
 because its settings were chosen on 0, 1 and 4; both rows report the weight average. The settings of EnsembleVote and
 SelfDistillation were chosen on seed 9, except for the number of steps and the filter of zero advantages: these
-followed runs on the seeds of the table that ended at 93 to 96 % of the best scripted player. The steps of LiarsDice,
-SimpleNegotiation and CodeGen were raised after 120, 96 and 60 of them on the seeds of the table, and the arguments of
-Amplification were chosen after runs on seed 0. The first KL weight of Nim was raised after seed 0 had got stuck.
+followed runs on the seeds of the table that ended at 93 to 96 % of the best scripted player. We raised the steps of
+LiarsDice, SimpleNegotiation and CodeGen after runs of 120, 96 and 60 steps on the seeds of the table, chose the
+arguments of Amplification after runs on seed 0, and raised the first KL weight of Nim after seed 0 had got stuck.
 The settings of SPICE were chosen on seed 9, with 600 steps; the KL weight and the discount of RedBlue, and the steps
 and learning rate of Negotiation, on seed 9 too.
-Dataset and GSM8K share their generated problems at `level=0`, which is why their rows are much alike.
-Rows marked *(other flags)* were measured with earlier settings than those that the command uses now, or with settings
-that were not recorded; rows marked *(earlier base)* with an earlier `small`. Those of the present `small` were made on
-a slower machine, beside other work: there a HeadToHead run took 99 to 115 CPU-s, elsewhere 47.
+Dataset and GSM8K share their generated problems at `level=0`, so their rows are much alike.
+Rows marked *(other flags)* were measured with earlier settings, or with settings that were not recorded; rows marked
+*(earlier base)*, with an earlier `small`. Rows of the present `small` were measured on a slower, busy machine, where a
+HeadToHead run took 99 to 115 CPU-s instead of 47.
 """
 REASONS = """## What holds the others back
 
-Runs named here that are no rows of the table began from an earlier `small`.
+Runs named here that are not rows of the table started from an earlier `small`.
 
-- *Amplification*: of four operations on two-digit numbers the base gets none right and never asks for one of them,
-  so all games of a step pay the same. Two operations, half a point for passing the question's numbers on, and a helper
-  that calculates are what the table has; what the policy learns is to pass numbers on, not yet to answer.
+- *Amplification*: with four operations on two-digit numbers the base gets none right and never asks its helper for
+  one, so all games of a step pay the same. The table's version has two operations, half a point for passing on the
+  question's numbers, and a helper that calculates. The policy learns to pass numbers on, but not yet to answer.
 - *ProposerSolver*: solvers rise to about 0.34 on held-out problems, and higher in training: in part they memorise
   results instead of working them out.
 - *PlanExecute*: with four steps and a critic that learns too, the base earns about 0.02 of 1, so few of the 64 games
-  of a step tell good from bad. Two steps and a scripted critic, who states the right list, are what the table has.
+  of a step tell good from bad. The table's version has two steps and a scripted critic, who states the right list.
 - *Contests, Debate*: the base names keywords it knows and garbles those that no training prompt has ("feather" became
   "glayer"). A HeadToHead run of 300 steps earned 0.875 (0.828 to 0.918) against the base on prompts of the train
   split and 0.680 (0.602 to 0.758) on those of the test split, 256 games each (`--steps 300`, then `legos eval`).
@@ -104,8 +104,8 @@ All rows began from an earlier `small`. Seed 0 chose the learning rates of *popu
 the form that `GSM8K` rewards with 0.1: a right answer without it is kept as well.
 
 *Spiral* trains one policy on three games with the prompts of the paper, which `small` has never read: it forfeits 28
-to 44 % of its games by an illegal answer. Most of the gain is that it stops doing so (*illegal*). Each row is the mean
-return in 128 games against `small`, in which `small` itself is *before*:
+to 44 % of its games by an illegal answer. Most of the gain comes from not doing so any more (*illegal*). Each row is
+the mean return in 128 games against `small`; *before* is `small` against itself:
 
     legos eval TicTacToe-v0 -m runs/NAME/adapter -m small --opponent small -n 128 --no-exact --seed 5000000 \\
         --max-tokens 64 --reply boxed_reasoning --arg preset=spiral --arg memory=chat

@@ -1,6 +1,6 @@
 """A thin layer over PettingZoo's registry: `make("Kuhn...")` is `pettingzoo.make("aec", "legos/Kuhn...")`.
 
-Neither PettingZoo nor Gymnasium (>= 1.0) reads plugin entry points: importing a module that calls `register` registers.
+Neither PettingZoo nor Gymnasium (>= 1.0) reads plugin entry points: import a module that calls `register`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAMESPACE = "legos"
 _refused: dict[str, str] = {}
 _families: dict[str, str] = {}
 _brought: dict[str, list[str]] = {}
-"""The ids registered by importing a module or file, by the name used in an environment id."""
+"""The ids that importing a module or file registered, by the module or path in an environment id."""
 
 
 class UnknownEnv(LookupError):
@@ -117,7 +117,7 @@ def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
 
     Raises:
         UnknownEnv: nothing is registered under the id, or its module cannot be imported or does not register it.
-            BadArguments: the constructor does not take these arguments. It is a TypeError and a ValueError.
+        BadArguments: the constructor does not take these arguments. It is a TypeError and a ValueError.
         TypeError: the id is neither a str nor a spec.
     """
     if not isinstance(id, str | EnvSpec):
@@ -141,7 +141,7 @@ def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
         return pettingzoo.make("aec", env_spec, **kwargs)
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
         refusal = isinstance(error, ValueError) or (isinstance(error, TypeError) and "argument" in str(error))
-        if not kwargs or not (refusal or env_spec.namespace == NAMESPACE):  # a fault of a user's env: traceback helps
+        if not kwargs or not (refusal or env_spec.namespace == NAMESPACE):  # a fault of a user's env: a traceback helps
             raise
         given = " ".join(f"{key}={value!r}" for key, value in kwargs.items())
         shown = id if isinstance(id, str) else name

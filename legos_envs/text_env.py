@@ -1,12 +1,12 @@
-"""`TextEnv`: turns rules written as a generator into a PettingZoo AEC environment. The lifecycle lives only here.
+"""`TextEnv` turns rules written as a generator into a PettingZoo AEC environment. The lifecycle is handled only here.
 
 A subclass defines `name`, `seats` and `play(self, table)`. The base class runs the generator from ask to ask, keeps
 each agent's conversation, and derives the AEC attributes from it: `agent_selection`, `rewards`, `terminations`,
 `infos`.
 
-One addition to AEC: `ready_agents`, all agents whose observation is final now, and `select(agent)`, which chooses the
-agent for the next `step`. Stepping the ready agents in any order gives the same episode. Plain AEC code can ignore
-both.
+There is one addition to AEC: `ready_agents`, all agents whose observation is final now, and `select(agent)`, which
+chooses the agent for the next `step`. Stepping the ready agents in any order gives the same episode. Plain AEC code can
+ignore both.
 
 A generator cannot be pickled or copied, but an episode is a function of constructor arguments, seed, options and the
 list of actions. That list is `log`; pickling, copying and `restore` replay it.
@@ -243,7 +243,7 @@ class TextEnv(AECEnv[str, dict, str]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Explains that `reset` comes first; raises AttributeError, as `hasattr` and `copy` expect."""
+            """Explains that `reset` must come first; raises AttributeError, as `hasattr` and `copy` expect."""
             why = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in BORN_AT_RESET:
                 why = f"{type(self).name}: call reset(seed=...) first; {why}"
@@ -252,7 +252,7 @@ class TextEnv(AECEnv[str, dict, str]):
             raise AttributeError(why, name=name, obj=self)
 
     def step(self, action: str | None) -> None:
-        """Plays the text of `agent_selection`. A dead agent takes one `None`, as AEC requires."""
+        """Plays a text as the action of `agent_selection`. A dead agent takes one `None`, as AEC requires."""
         if self.ended:
             if self.seed is None or not self.agents:
                 when = "before reset()" if self.seed is None else "after the end: every agent has left the episode"

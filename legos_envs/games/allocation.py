@@ -10,7 +10,7 @@ Two ways to find it:
 - `by_enumeration` tries every allocation in whole units. Exact.
 - `by_linear_program` lets goods be divided: maximise sum_i w_i v_i·x_i subject to x_i >= 0, sum_i x_i = all goods,
   v_i·x_i >= what i has now. Whole allocations are a special case of divided ones, so this gap is never below the exact
-  one: a gap of 0 proves optimality, but a positive gap may be one that only divided goods can close.
+  one. A gap of 0 therefore proves optimality, but a positive one may be attainable only by dividing goods.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def count_allocations(totals: Sequence[int], players: int) -> int:
 
 
 def pareto(values: Rows, stock: Rows, weights: Sequence[float] | None = None) -> Verdict | None:
-    """Whether an allocation is Pareto optimal, and the gap: by enumeration up to `MAX_ALLOCATIONS`, by linear
-    programming beyond; None if that needs scipy and it is missing.
+    """Whether an allocation is Pareto optimal, and its gap: by enumeration up to `MAX_ALLOCATIONS`, by linear
+    programming beyond. Returns None if this takes linear programming and scipy is missing.
 
     Args:
         values: value of one unit, (players, kinds).

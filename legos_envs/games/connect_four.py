@@ -1,4 +1,4 @@
-"""Connect four: marks drop into the columns of an upright board, and four in a line win. The text shows one word per
+"""Connect four: marks drop into the columns of an upright board, and four in a row win. The text shows one word per
 cell in fixed positions. The board size is an argument: small boards are solved exactly, and on every board alpha-beta
 players of several depths provide opponents of graded strength.
 
@@ -23,7 +23,7 @@ The number of a column with room, such as `[4]`. Columns are numbered from the l
 
 ## End
 
-With four in a line, or when the board is full.
+When a player has four in a line, or the board is full.
 
 ## Scripted players
 
@@ -33,8 +33,8 @@ about 0.1, 0.4, 6 and 40 ms per move. `optimal` is available on boards of at mos
 player wins under perfect play (Allis, 1988).
 
 Returns on the full board are means over 20,000 games of random play and 3,000 games of the others (standard errors
-0.007 to 0.009); those on small boards are exact. Over 400 games, `depth_4` got 0.975 +- 0.022 against `random` as the
-first player and 0.943 +- 0.033 as the second (95 % intervals).
+0.007 to 0.009); those on small boards are exact. Over 400 games, `depth_4` averaged 0.975 +- 0.022 against `random` as
+the first player and 0.943 +- 0.033 as the second (95 % intervals).
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -68,17 +68,17 @@ DEPTHS = (1, 2, 4, 6)
 
 
 class ConnectFour(GameEnv):
-    """Connect four for two: `player_0` plays X and begins. Actions are the numbers of the columns.
+    """Connect four for two players: `player_0` plays X and begins. Actions are the numbers of the columns.
 
     Args:
         rows: height of the board, 1 to 10.
         columns: width of the board, 1 to 10.
         connect: number in a line that wins, from 2 to the longer side of the board.
-        random_opening: episodes begin after 0 to this many uniformly random moves; at most as many as can be played
-            before a player could win or the board could fill up, `2 * connect - 2` on all but tiny boards.
+        random_opening: episodes begin after 0 to this many uniformly random moves. It must be small enough that no
+            opening can win or fill the board: at most `2 * connect - 2` on all but tiny boards.
 
     Raises:
-        ValueError: an argument is out of range; at `reset`, the option `moves` is not a legal opening.
+        ValueError: an argument is out of range; or, at `reset`, the option `moves` is not a legal opening.
     """
 
     name = "ConnectFour-v0"
@@ -101,7 +101,7 @@ class ConnectFour(GameEnv):
         super().__init__(**kwargs)
 
     def numbers(self) -> Numbers:
-        """The board as two planes, own marks then the opponent's; each lists column 1 from the bottom up, and so on."""
+        """The board as two planes, own marks then the opponent's; each goes column by column, from the bottom up."""
         rows, columns = self.game.rows, self.game.columns
         cells = [1 << column * (rows + 1) + row for column in range(columns) for row in range(rows)]
 
@@ -132,7 +132,7 @@ class ConnectFour(GameEnv):
 
 
 def _play_to_depth(game: ConnectFourGame, depth: int, decision: Decision) -> str:
-    """Searches to a depth by alpha-beta; the decision's seed picks among the moves that look equally good."""
+    """Searches to a given depth by alpha-beta; the decision's seed picks among the moves that look equally good."""
     boards = (game.read(message["content"]) for message in reversed(decision.messages))
     board = next((board for board in boards if board is not None), None)
     if board is None:

@@ -113,7 +113,7 @@ class ConnectFourGame:
 
     @cached_property
     def _order(self) -> tuple[int, ...]:
-        """The lowest cells of the columns, middle ones first: they are part of the most lines."""
+        """The lowest cells of the columns, middle columns first, since their cells are part of the most lines."""
         middle = 1 + self._bottoms[-1].bit_length()
         return tuple(sorted(self._bottoms, key=lambda bit: abs(2 * bit.bit_length() - middle)))
 
@@ -140,7 +140,7 @@ class ConnectFourGame:
         return tuple([str((cell.bit_length() - 1) // (self.rows + 1) + 1) for cell in sorted(result)])
 
     def _search(self, own: int, other: int, depth: int, alpha: int, beta: int) -> int:
-        """The value of a position to the player to move: the plies left if it wins, minus them if it loses, else 0."""
+        """The value of a position to the player to move: +n if it wins with n plies left, -n if it loses, else 0."""
         if depth == 0:
             return 0
         cells = self._cells(own | other)

@@ -1,6 +1,6 @@
 """Kuhn poker: three cards, two players, one bet. It is the smallest game with bluffing, and it is fully solved: at
-equilibrium the first player loses 1/18 chip a hand. Play one hand, or a match of several hands in which chips carry
-over.
+equilibrium the first player loses 1/18 of a chip per hand. Play one hand, or a match of several hands in which chips
+carry over.
 
 | | |
 |---|---|
@@ -14,8 +14,8 @@ pot: a showdown without a bet is worth one chip, as is a fold; a called bet is w
 
 ## What each seat is told
 
-The rules, its own card and the moves so far. Never the other's card. In a match, both cards are revealed after a
-showdown, and neither after a fold.
+The rules, its own card and the moves so far. Never the opponent's card. In a match, both cards are revealed after a
+showdown; after a fold, neither is.
 
 ## Actions
 
@@ -24,7 +24,7 @@ showdown, and neither after a fold.
 ## Rewards
 
 One hand: the chips won, -2, -1, +1 or +2. A match: +1 to the player with more chips at the end, -1 to the other, 0 to
-both when level. The total over all hands counts, not who won the last one; it is `chips` in a player's final info.
+both when level. What counts is the total over all hands, which is `chips` in a player's final info.
 
 ## End
 
@@ -33,7 +33,7 @@ After the hand, or after `num_rounds` hands. Players take turns moving first.
 ## Arguments
 
 SPIRAL's setting is `num_rounds=5` with `preset="spiral"`: no retry after an invalid move, -1.5 to the offender, +0.5 to
-the other. The sum of rewards is then -1 for a match that ends with an invalid move.
+the opponent. The sum of rewards is then -1 for a match that ends with an invalid move.
 
 ## Scripted players
 
@@ -132,16 +132,16 @@ def always_bet(decision: Decision) -> str:
 
 
 class KuhnPoker(GameEnv):
-    """Kuhn poker for two, one hand or a match of several.
+    """Kuhn poker for two players, one hand or a match of several.
 
     With `num_rounds=1` the reward is the chips won. In a match, chips carry over, the first move alternates, and the
-    chip leader at the end gets 1, the other -1, or both 0 when level.
+    player with more chips at the end gets 1, the other -1; both get 0 when level.
 
     Args:
         num_rounds: hands in a match, 1 to 100.
 
     Raises:
-        ValueError: `num_rounds` is out of its range; at `reset`, the option `cards` is not two different cards.
+        ValueError: `num_rounds` is out of range; or, at `reset`, the option `cards` is not two different cards.
     """
 
     name = "KuhnPoker-v0"
@@ -156,11 +156,11 @@ class KuhnPoker(GameEnv):
     def __init__(self, num_rounds: int = 1, **kwargs: Any):
         self.num_rounds = arguments.whole("num_rounds", num_rounds, 1, 100)
         self.max_asks = 3 * self.num_rounds
-        self.replayable = self.num_rounds == 1  # later hands are dealt on the way
+        self.replayable = self.num_rounds == 1  # later hands are dealt during play
         super().__init__(**kwargs)
 
     def numbers(self) -> Numbers:
-        """Card, seat and moves of the hand, one-hot; in a match also the share of rounds played and the own chips."""
+        """Card, seat and moves of the hand, one-hot; in a match also the share of rounds played and one's own chips."""
         histories, many = ("none", "check", "bet", "check bet"), self.num_rounds > 1
 
         def read(text: str) -> list[float]:

@@ -1,6 +1,6 @@
 """Leduc hold'em: poker with six cards, two rounds of betting and one public card. It is small enough to compute the
 NashConv of any policy exactly, and rich enough that bluffing, slow play and reading the opponent's bets all pay. At
-equilibrium the first player loses 0.0856 chips a hand.
+equilibrium the first player loses 0.0856 chips per hand.
 
 | | |
 |---|---|
@@ -16,7 +16,7 @@ cards split the pot. Suits never matter, so cards are dealt and shown as ranks: 
 ## What each seat is told
 
 The rules, the moves so far, the pot, the cost of a call, its own card and, in the second round, the public card. Never
-the other's card, nor the public card before the first round is over.
+the opponent's card, nor the public card before the first round is over.
 
 ## Actions
 
@@ -51,7 +51,7 @@ NashConv, in chips: 4.7472 for uniformly random play, 4.7333 for `always_raise`,
 ## Source
 
 F. Southey et al., "Bayes' Bluff: Opponent Modelling in Poker", UAI 2005. The rules are those of OpenSpiel's
-`leduc_poker`, whose payoffs and NashConv the tests compare.
+`leduc_poker`; the tests compare payoffs and NashConv with it.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _closed(moves: Moves) -> bool:
 
 
 class LeducPoker(GameEnv):
-    """Leduc hold'em for two, one hand; the reward is the chips won.
+    """Leduc hold'em for two players, one hand; the reward is the chips won.
 
     Raises:
         ValueError: at `reset`, the option `cards` is not three cards of the deck.
@@ -204,7 +204,7 @@ class LeducPoker(GameEnv):
     reset_options = {"cards": "the cards of player 0, player 1 and the board, such as 'KQJ'"}
 
     def numbers(self) -> Numbers:
-        """Own and public card, seat and the moves of both rounds, one-hot; the chips to call as a share of 8."""
+        """Own and public card, seat and the moves of both rounds, one-hot; the cost of a call as a share of 8 chips."""
         moves, longest = ("check", "bet", "raise", "call"), 4
 
         def read(text: str) -> list[float]:

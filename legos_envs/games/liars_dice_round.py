@@ -46,7 +46,7 @@ class LiarsDiceGame:
         counts: dice of each player.
         faces: faces of a die.
         wild: whether dice that show the highest face count as any face.
-        seats: the numbers by which players are called; 0, 1, 2 ... if empty.
+        seats: the numbers by which texts refer to the players; 0, 1, 2 ... if empty.
     """
 
     counts: tuple[int, ...] = (1, 1)
@@ -61,13 +61,13 @@ class LiarsDiceGame:
 
     @property
     def size(self) -> int:
-        """How many states the round has."""
+        """The number of states of the round."""
         hands = math.prod(math.comb(count + self.faces - 1, count) for count in self.counts)
         return hands * (2 ** (sum(self.counts) * self.faces + 1) - 1)
 
     @property
     def solvable(self) -> bool:
-        """Whether it has few enough states to visit them all."""
+        """Whether the round has few enough states to visit them all."""
         return self.size <= MAX_STATES
 
     def initial(self) -> list[tuple[float, State]]:

@@ -1,4 +1,4 @@
-"""A market of several players (goods and standing offers), and the talk that trading games put around it."""
+"""A market for several players (goods and standing offers), and the base class of the trading games played on it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Market:
     Args:
         kinds: names of the goods.
         stock: by player, units of each kind that it owns, (players, kinds).
-        values: by player, value of one unit of each kind to it, (players, kinds).
+        values: by player, value of one unit of each kind to that player, (players, kinds).
     """
 
     def __init__(self, kinds: Sequence[str], stock: Mapping[str, Counts], values: Mapping[str, Counts]):
@@ -35,7 +35,7 @@ class Market:
         self.trades = 0
 
     def worth(self, player: str) -> int:
-        """The current value of a player's goods to it."""
+        """The current value of a player's goods to that player."""
         return sum([count * value for count, value in zip(self.stock[player], self.values[player])])
 
     def change(self, player: str) -> int:
@@ -54,7 +54,7 @@ class Market:
         """Makes an offer.
 
         Raises:
-            InvalidMove: it is addressed to its maker, or the maker does not own what it gives.
+            InvalidMove: the offer is addressed to its maker, or the maker does not own what it gives.
         """
         self.check(maker, offer)
         self.offers.pop(maker, None)
@@ -98,8 +98,8 @@ class Market:
         return maker, offer, lapsed
 
     def deny(self, taker: str, maker: str | None = None) -> list[str]:
-        """Turns down one offer, or all open to a player; returns their makers. An offer nobody may accept any more is
-        gone.
+        """Turns down one offer, or all open to a player; returns their makers. An offer that nobody may accept any more
+        is removed.
 
         Raises:
             InvalidMove: the named maker has no offer open to the player.
@@ -193,12 +193,14 @@ class TradingGame(TextEnv):
         return lines
 
     def speak(self, table: Table, market: Market, agent: str, header: str) -> Rules[Action | None]:
-        """One turn of an agent: asks, changes the market, tells the others. Returns the action; None for talk alone."""
+        """Plays one turn: asks the agent, updates the market and tells the others. Returns the action; None for talk
+        alone.
+        """
         talk, action, shared = yield from table.ask(
             agent, self._position(market, agent, header), parse=lambda reply: self._act(market, agent, reply)
         )
         others = [player for player in market.players if player != agent]
-        if talk:  # with memory="state" players see their own words only if told
+        if talk:  # with memory="state" players see their own words only if they are repeated to them
             table.tell(market.players if table.env.memory == "state" else others, f"{agent}: {talk}")
         for line in shared:
             table.tell(market.players, line)

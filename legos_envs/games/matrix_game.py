@@ -10,8 +10,8 @@ Equilibria are computed.
 
 ## What each seat is told
 
-The payoff of each of its moves against each move of the other. With several rounds, both choices and its own payoff in
-each earlier round. Never the other's choice in the current round: both can act at the same time (`ready_agents`).
+The payoff of each of its moves against each move of the opponent. With several rounds, both choices and its own payoff
+in each earlier round. Never the opponent's choice in the current round: both can act at the same time (`ready_agents`).
 
 ## Actions
 
@@ -22,7 +22,7 @@ The names of the moves, such as `[rock]`.
 The payoffs in the table, after each round. Rock-paper-scissors: -1, 0 or +1. The prisoner's dilemma: 3 for both to
 cooperate, 1 for both to defect, 5 and 0 when one defects.
 
-An invalid move costs 1 or, with your own `payoffs`, the most that the safest move can lose over all rounds if that is
+An invalid move costs 1 or, with your own `payoffs`, the most that the safest move can lose over all rounds, if that is
 more.
 
 ## End
@@ -152,7 +152,7 @@ class MatrixGameRules:
         return "Choose." if self.rounds == 1 else f"Round {number + 1} of {self.rounds}. Choose."
 
     def history(self, number: int, first: str, second: str, player: int) -> str:
-        """A finished round, as told to a player."""
+        """A finished round, as described to a player."""
         own, other = (first, second) if player == 0 else (second, first)
         return f"Round {number + 1}: you {own}, other {other}, you get {self.pays(first, second)[player]:g}."
 
@@ -175,7 +175,7 @@ class MatrixGameRules:
 
 
 def tit_for_tat(decision: Decision) -> str:
-    """Repeats the other's last move; makes its first move at the start, and if the players' moves have other names."""
+    """Repeats the opponent's last move; makes its own first move at the start, and if it has no move of that name."""
     names = [parsing.bracketed(action) or parsing.boxed(action) or action for action in decision.legal_actions or ()]
     last = decision.messages[-1]["content"].rpartition(", other ")[2].partition(",")[0]
     return last if last in names else names[0]
@@ -192,7 +192,8 @@ class MatrixGame(GameEnv):
         rounds: number of rounds, 1 to 100; the return is the sum, and players are told what was played.
 
     Raises:
-        ValueError: an unknown name, matrices of unequal or ragged shape, names that do not fit them.
+        ValueError: the name of the game is unknown, the matrices are ragged or differ in shape, or the names of the
+            moves do not fit them.
     """
 
     name = "MatrixGame-v0"
@@ -220,7 +221,7 @@ class MatrixGame(GameEnv):
             tables, _actions(actions, len(tables[0]), len(tables[0][0])), rounds
         )
         self.zero_sum = self.game.zero_sum  # type: ignore[misc]  # elsewhere a class constant
-        # If even the safest moves of all rounds may cost more than 1, an invalid one must not be cheaper.
+        # If even the safest move can lose more than 1 over all rounds, an invalid move must not be cheaper.
         worst = min(float(np.array(tables[0]).min(axis=1).max()), float(np.array(tables[1]).min(axis=0).max()))
         if payoffs_given and worst * rounds < -1:
             self.default_invalid_reward = worst * rounds  # type: ignore[misc]

@@ -9,10 +9,10 @@ how much is left.
 | sum of rewards | general; 0 with `outcome="win_lose"` |
 | sample action | `"I need Sheep. [Offer: 1 Wheat -> 1 Sheep]"` |
 
-Every player gets some units of each resource and a private value per unit, a whole number drawn for this player alone.
-Every player speaks once per round. A player has at most one standing offer; a new one replaces it. An offer stands
-until it is accepted, until everyone who may accept it has denied it, or until its maker no longer owns the goods. Goods
-only change hands.
+Every player gets some units of each resource and a private value per unit, a whole number drawn separately for each
+player. Every player speaks once per round. A player has at most one standing offer; a new one replaces it. An offer
+stands until it is accepted, until everyone who may accept it has denied it, or until its maker no longer owns the
+goods. Goods only change hands.
 
 ## What each seat is told
 
@@ -25,8 +25,9 @@ others.
 A message, with at most one action (the last one counts):
 
 - `[Offer: 3 Sheep, 2 Ore -> 5 Brick]`: gives 3 Sheep and 2 Ore for 5 Brick, to whoever accepts first.
-- `[Offer player_1: 3 Sheep -> 5 Brick]`: to `player_1` only; all others see it.
-- `[Accept]`, or `[Accept player_1]` if several offers are open: invalid without an offer, or without the goods.
+- `[Offer player_1: 3 Sheep -> 5 Brick]`: only `player_1` may accept it, but all others see it.
+- `[Accept]`, or `[Accept player_1]` if several offers are open: invalid if there is no offer, or the player lacks the
+  goods.
 - `[Deny]` turns down all open offers, `[Deny player_1]` only that player's.
 - `[Done]`: no more trades. The game ends when all players say so in turn.
 
@@ -34,9 +35,9 @@ A message without an action is talk.
 
 ## Rewards
 
-The gain: the value of one's goods to oneself at the end, minus their value at the start, divided by their value at the
-start. It is at least -1, 0 without a trade, and unbounded above. With `outcome="win_lose"`, rewards go by rank in gain,
-evenly spaced from +1 to -1; ties share.
+The gain: the value to the player of its goods at the end, minus that of its goods at the start, divided by the latter.
+It is at least -1, 0 without a trade, and unbounded above. With `outcome="win_lose"`, rewards go by rank in gain, evenly
+spaced from +1 to -1; ties share.
 
 With `weights`, the reward is a weighted sum of these parts, the last two of which are common to all players; by default
 it is the gain alone:
@@ -47,20 +48,21 @@ it is the gain alone:
 | `efficiency` | `welfare` as a share of `welfare` + `pareto_gap`: 1 at a Pareto optimum, 0 while nobody has gained |
 | `fairness` | the smallest gain of all players |
 
-An invalid move costs 1, or the weights of `gain` and `fairness` together if that is more: no trade costs more.
+An invalid move costs 1, or the weights of `gain` and `fairness` together if that is more: no trade can cost more than
+that.
 
 ## End
 
-After exactly `rounds` rounds, or when all are `[Done]`. At the turn limit `max_turns` the game is settled the same way.
-Infos: `gain` of each seat (not divided), `trades`, and
+After exactly `rounds` rounds, or once all players have said `[Done]` in turn. At the turn limit `max_turns` the game is
+settled the same way. Infos: `gain` of each seat (not divided), `trades`, and
 
 - `welfare`: the sum of the gains as the rewards count them;
 - `pareto_gap`: how much `welfare` could still rise without making anyone worse off;
 - `pareto_optimal`: whether that is 0;
 - `pareto_method`: `"enumeration"` of all allocations of whole units if there are at most 20,000 (two players, three
   kinds and 12 units of each have 2,197), so that both numbers are exact; otherwise `"linear_program"`, which may divide
-  units: the gap is then an upper bound, 0 only at an optimum, and `pareto_optimal` refers to divisible goods. Without
-  scipy (`pip install "legos-selfplay[tasks]"`) these three and `efficiency` are then None;
+  units: the gap is then an upper bound, 0 only at an optimum, and `pareto_optimal` refers to divisible goods. If scipy
+  (`pip install "legos-selfplay[tasks]"`) is missing in that case, these three and `efficiency` are None;
 - `efficiency` and `fairness`, as above, regardless of the weights.
 
 ## Scripted players
@@ -78,7 +80,7 @@ accepts two fifths of all offers. Over 6,000 episodes the 95 % intervals are +-0
 | `player_0=scripted:trader player_1=random` | `player_0 +0.231, player_1 -0.030` | |
 | `player_0=scripted:trader player_1=random` | `player_0 +0.66, player_1 -0.66` | `outcome="win_lose"` |
 
-With efficiency alone, `weights={"gain": 0, "efficiency": 1}`, a pair of `trader` gets 0.49 each and a pair of `random`
+With efficiency alone, `weights={"gain": 0, "efficiency": 1}`, two `trader` players get 0.49 each and two `random` ones
 0.23; with fairness alone, 0.09 and -0.15 (3,000 and 1,000 episodes, +-0.02 or less).
 
 ## Source
@@ -133,7 +135,8 @@ class Negotiation(TradingGame):
 
     Raises:
         ValueError: an argument is out of range, or an option leaves a player with nothing of value.
-        ImportError: the reward includes efficiency and the market is so large that this takes scipy, which is missing.
+        ImportError: the reward includes efficiency, and computing it in a market this large takes scipy, which is
+            missing.
     """
 
     name = "Negotiation-v0"

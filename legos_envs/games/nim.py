@@ -1,6 +1,6 @@
 """Nim: players take turns removing objects from a heap, and whoever takes the last one wins. By default there is one
-heap of 5 to 12 objects, drawn uniformly, and a move takes 1, 2 or 3: multiples of four are lost for the player to move.
-Several heaps, other limits and the misere rule are arguments.
+heap of 5 to 12 objects, drawn uniformly, and a move takes 1, 2 or 3: with a multiple of four left, the player to move
+is lost. Arguments set several heaps, other limits or the misere rule.
 
 | | |
 |---|---|
@@ -22,7 +22,7 @@ One heap: how many to take, such as `[2]`. Several heaps: heap and number, such 
 
 ## End
 
-When nothing is left.
+When no objects are left.
 
 ## Scripted players
 
@@ -108,7 +108,7 @@ class NimGame:
 
 
 class Nim(GameEnv):
-    """Nim for two.
+    """Nim for two players.
 
     Args:
         heaps: fixed sizes, such as `(3, 4, 5)` or `9`: at most 8 heaps of 1 to 100 objects; None draws one heap.
@@ -117,7 +117,7 @@ class Nim(GameEnv):
         misere: whether taking the last object loses.
 
     Raises:
-        ValueError: a size or limit is out of its range; at `reset`, the option `heap` is.
+        ValueError: a size or limit is out of range; or, at `reset`, the option `heap` is.
     """
 
     name = "Nim-v0"

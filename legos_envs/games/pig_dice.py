@@ -1,5 +1,6 @@
 """Pig: roll a die for points as often as you dare. A 1 loses the points of the turn; holding banks them. It is the
-simplest game of risk: perfect play is known for every position, and it does not maximise the points per turn.
+simplest game of risk: perfect play is known for every position, and it is not the play that maximises the points per
+turn.
 
 | | |
 |---|---|
@@ -7,10 +8,10 @@ simplest game of risk: perfect play is known for every position, and it does not
 | horizon | about 29 turns under perfect play, 23 under random play |
 | sum of rewards | 0 |
 
-A player's turn begins with a roll. 2 to 6 adds to the turn total, and the player rolls again or holds; a 1 ends the
-turn with nothing. Holding adds the turn total to the score. A turn in which score plus total reach the goal wins at
-once, as there is nothing left to decide. After `max_rounds` rounds, which good play never reaches, the higher score
-wins.
+A player's turn begins with a roll. A roll of 2 to 6 is added to the turn total, and the player rolls again or holds; a
+1 ends the turn with nothing. Holding adds the turn total to the score. A turn in which score plus total reach the goal
+wins at once, as there is nothing left to decide. After `max_rounds` rounds, which good play never reaches, the higher
+score wins.
 
 ## What each seat is told
 
@@ -32,9 +33,9 @@ When a player reaches the goal, or after `max_rounds` rounds.
 
 ## Arguments
 
-The literature and TextArena play to 100, which takes about 65 turns of good play and correspondingly more tokens. To 30
-it is best to always roll, so there is nothing to learn. To 50, perfect play wins 61 % of games against `hold_at_20`
-when it begins.
+The literature and TextArena play to 100, which takes about 65 turns of good play and correspondingly more tokens. In a
+game to 30 it is best to always roll, so there is nothing to learn. In a game to 50, perfect play wins 61 % of games
+against `hold_at_20` if it moves first.
 
 ## Scripted players
 
@@ -55,7 +56,7 @@ when it begins.
 ## Source
 
 J. Scarne, "Scarne on Dice", 1945. T. W. Neller and C. G. M. Presser, "Optimal play of the dice game Pig", UMAP Journal
-25, 2004, where the first player wins 53.06 % of perfect games to 100; the tests find the same.
+25, 2004, which reports that the first player wins 53.06 % of perfect games to 100; the tests find the same.
 """
 
 from __future__ import annotations
@@ -95,14 +96,14 @@ def optimal(decision: Decision) -> str:
 
 
 class PigDice(TextEnv):
-    """Pig for two: roll for more points or hold those of the turn; a 1 loses them. The first to reach the goal wins.
+    """Pig for two players: roll for more points or bank those of the turn; a 1 loses them. First to the goal wins.
 
     Args:
         goal: points needed to win, 10 to 100.
         max_rounds: turns per player, after which the higher score wins; equal to `goal` by default.
 
     Raises:
-        ValueError: an argument is out of its range; at `reset`, the option `scores` is not two scores below the goal.
+        ValueError: an argument is out of range; or, at `reset`, the option `scores` is not two scores below the goal.
     """
 
     name = "PigDice-v0"
@@ -163,7 +164,7 @@ class PigDice(TextEnv):
         return won
 
     def rules(self) -> str:
-        """The rules as told to both players."""
+        """The rules as stated to both players."""
         return (
             f"Pig. Who first has {self.goal} points wins. In your turn a die is rolled. 2 to 6 adds to your turn "
             f"total; then roll again or hold. Hold adds the turn total to your score and ends your turn. "

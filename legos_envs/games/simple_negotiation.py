@@ -14,20 +14,21 @@ does not accept it at once, it is gone.
 
 ## What each seat is told
 
-The rules. Each turn: its goods, the value of a unit to it, its gain so far, what the other said (one line, at most 1000
-characters) and the offer it may accept. Never the other's goods or values.
+The rules. Each turn: its goods, the value of a unit to it, its gain so far, what the opponent said (one line, at most
+1000 characters) and the offer it may accept. Never the opponent's goods or values.
 
 ## Actions
 
 A message, with at most one action (the last one counts):
 
 - `[Offer: 3 Sheep, 2 Ore -> 5 Brick]`: gives 3 Sheep and 2 Ore for 5 Brick. Any offer within one's means is legal.
-- `[Accept]`: takes the other's offer; invalid if there is none or one cannot cover it.
+- `[Accept]`: takes the opponent's offer; invalid if there is none or the player cannot cover it.
 - `[Deny]`: turns it down, as does any other message. A message without an action is talk.
 
 ## Rewards
 
-+1 for the larger gain in the value of one's own goods at one's own values, -1 for the smaller, 0 for a tie.
+Each player's gain is the change in the value of its goods, at its own values: +1 for the larger gain, -1 for the
+smaller, 0 for a tie.
 
 ## End
 
@@ -36,12 +37,12 @@ After exactly `turns` turns (infos: `gain` of each seat, `trades`, `winner`, Non
 
 ## Arguments
 
-`preset="spiral"` handles invalid moves as in that paper.
+`preset="spiral"` handles invalid moves as in the SPIRAL paper.
 
 ## Scripted players
 
-`scripted:shrewd` offers one unit of its cheapest goods for one of its dearest, and accepts an offer that gains more for
-itself than, at the base values, for the other player; `scripted:trusting` accepts every offer and makes none; `random`
+`scripted:shrewd` offers one unit of its cheapest goods for one of its dearest, and accepts an offer if it gains more
+from it than the other player would at the base values; `scripted:trusting` accepts every offer and makes none; `random`
 offers a few units and accepts two fifths of all offers. Against `random`, `shrewd` gets +0.985 (4,000 episodes from
 each seat, 95 % interval +-0.003).
 
@@ -81,7 +82,7 @@ def value_bounds(base: int) -> tuple[int, int]:
 
 
 def shrewd(decision: Decision) -> str:
-    """Accepts an offer that gains more for itself than, at base values, for the other; else offers cheap for dear."""
+    """Accepts an offer if it gains more than the other would at base values; else offers cheap goods for dear ones."""
     position = read_position(decision.messages)
     base = [BASE_VALUES[kind] for kind in position.kinds]
     accepted = accept_best(
@@ -101,10 +102,10 @@ def trusting(decision: Decision) -> str:
 
 
 class SimpleNegotiation(TradingGame):
-    """Trading with talk for two; the larger gain wins.
+    """Trading with talk for two players; the larger gain wins.
 
     Args:
-        turns: length of the game in turns of both players together, 2 to 1000.
+        turns: length of the game in turns, counting both players, 2 to 1000.
     """
 
     name = "SimpleNegotiation-v0"

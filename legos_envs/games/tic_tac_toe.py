@@ -23,7 +23,7 @@ The number of a free cell, such as `[5]`.
 
 ## End
 
-With three in a line, or when the board is full.
+When a player has three in a line, or the board is full.
 
 ## Scripted players
 
@@ -119,14 +119,14 @@ def greedy(infoset: InfoSet) -> dict[str, float]:
 
 
 class TicTacToe(GameEnv):
-    """Tic-tac-toe for two: `player_0` plays X and begins. Actions are the numbers of the cells.
+    """Tic-tac-toe for two players: `player_0` plays X and begins. Actions are the numbers of the cells.
 
     Args:
         random_opening: episodes begin after 0 to this many (at most 4) uniformly random moves, which exposes a learner
             to positions that its own play would never reach (exploring starts).
 
     Raises:
-        ValueError: `random_opening` is out of range; at `reset`, the option `moves` is not a legal opening.
+        ValueError: `random_opening` is out of range; or, at `reset`, the option `moves` is not a legal opening.
     """
 
     name = "TicTacToe-v0"

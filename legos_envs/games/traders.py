@@ -29,11 +29,11 @@ class Position(NamedTuple):
         return f"{talk} {parsing.write_action(action, self.action_format)}"
 
     def accepts(self, maker: str, talk: str) -> str:
-        """Accepts the offer of `maker`, who is named only where several offers are open."""
+        """Accepts the offer of `maker`, naming it only if several offers are open."""
         return self.says(f"Accept {maker}" if len(self.offers) > 1 else "Accept", talk)
 
     def proposes(self, give: Mapping[int, int], get: Mapping[int, int], talk: str) -> str:
-        """Offers units by kind (its index) for units by kind."""
+        """Offers goods for goods; both map the index of a kind to a number of units."""
         given, wanted = (tuple([side.get(i, 0) for i in range(len(self.kinds))]) for side in (give, get))
         return self.says(write_offer(Offer(given, wanted), self.kinds), talk)
 
@@ -49,8 +49,8 @@ def gain(offer: Offer, values: Sequence[float]) -> float:
 
 
 def read_position(messages: Sequence[Mapping[str, Any]]) -> Position:
-    """The position in the last prompt that states one. Chat lines begin with a name and a colon, so none can pass for
-    it.
+    """The position in the last prompt that states one. Chat lines begin with a name and a colon, so none can be
+    mistaken for it.
 
     Raises:
         LookupError: no message states a position.
@@ -110,7 +110,7 @@ def swaps(position: Position) -> list[tuple[int, int]]:
 
 
 def fair_trader(decision: Decision) -> str:
-    """Accepts any gain; else offers one for one, cycling through all profitable swaps. Never loses by a trade."""
+    """Accepts any gain; else offers one for one, cycling through all profitable swaps. No trade ever loses it value."""
     position = read_position(decision.messages)
     accepted = accept_best(position, lambda offer: gain(offer, position.values))
     pairs = swaps(position)

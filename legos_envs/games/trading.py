@@ -1,7 +1,8 @@
 """Trading goods in words: the grammar of offers.
 
-    [Offer: 3 Sheep, 2 Ore -> 5 Brick]            gives the goods before the arrow for those after it [Offer player_1: 3
-    Sheep -> 5 Brick]          to one player only [Accept]  [Accept player_1]  [Deny]  [Deny player_1]  [Done]
+    [Offer: 3 Sheep, 2 Ore -> 5 Brick]            gives the goods before the arrow for those after it
+    [Offer player_1: 3 Sheep -> 5 Brick]          to one player only
+    [Accept]  [Accept player_1]  [Deny]  [Deny player_1]  [Done]
 
 Case does not matter, nor does a plural s; `→`, `=>` and `for` are arrows too; `and`, `+`, `;` and `&` are commas; "I
 give" and "your" are ignored. Reading takes time linear in the length of the text.
@@ -19,7 +20,7 @@ from legos_envs.table import InvalidMove
 KINDS = ("Wheat", "Wood", "Sheep", "Brick", "Ore", "Clay", "Coal", "Salt")
 MOST = 1_000_000
 MAX_CHAT = 1000
-"""Characters of a message that are shown to others; the rest is cut off."""
+"""Maximum number of characters of a message that are shown to others; the rest is cut off."""
 Counts = tuple[int, ...]
 """Units of each kind of goods, in the order of the market's `kinds`."""
 _SIGNS = ((",", " "), (":", " : "), ("->", " -> "), ("=>", " -> "), ("→", " -> "), (";", " "), ("+", " "), ("&", " "))
@@ -37,7 +38,7 @@ class Offer(NamedTuple):
 
 
 class Action(NamedTuple):
-    """The action of a message: `kind` is `offer`, `accept`, `deny` or `done`; `player` is the one it names, if any."""
+    """The action of a message: `kind` is `offer`, `accept`, `deny` or `done`; `player` is whom it names, if anyone."""
 
     kind: str
     offer: Offer | None = None
@@ -155,7 +156,7 @@ def _player(words: list[str], players: Sequence[str]) -> str | None:
 
 
 def read_goods(words: list[str], kinds: Sequence[str]) -> Counts:
-    """Reads words in lower case, numbers and kinds in turn, such as `3 sheep 2 ore`. Raises `InvalidMove`."""
+    """Reads lower-case words, alternately numbers and kinds, such as `3 sheep 2 ore`. Raises `InvalidMove`."""
     index = _index(tuple(kinds))
     counts = [0] * len(kinds)
     items = [word.rstrip(".!") for word in words]

@@ -38,7 +38,8 @@ class Value(NamedTuple):
     number: int
     """Equal numbers mean equal formulas."""
     exact: bool
-    """Whether different numbers also mean different formulas; not with decimals, which may be rounded, or constants."""
+    """Whether different numbers also mean different formulas; not with decimals, which may be rounded, nor with
+    constants."""
 
 
 class _Unread(Exception):

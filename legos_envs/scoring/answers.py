@@ -39,7 +39,7 @@ SCIENTIFIC = re.compile(
 INLINE = re.compile(r"\\\((?P<round>.*)\\\)\.?|\\\[(?P<square>.*)\\\]\.?", re.DOTALL)
 """A text that is one formula between LaTeX's delimiters."""
 SHARP = re.compile(r"(?<=[A-Za-z])#(?![0-9A-Za-z#])")
-"""The sign of a language or a note, as in `C#`; not that of a heading."""
+"""The sharp sign of a language or a note, as in `C#`; not the sign of a heading."""
 FRACTION = re.compile(r"([+-]?[0-9]+)\s*/\s*([0-9]+)(%?)")
 MIXED = re.compile(r"([+-]?)([0-9]+)\s+([0-9]+)/([0-9]+)(%?)")
 """A whole number and a fraction, as in `1 1/2`."""
@@ -61,13 +61,13 @@ IN_BASE = re.compile(r"([0-9A-F]+)_(?:\{([0-9]+)\}|([0-9]))")
 CLOCK = re.compile(r"([0-9]{1,2})(?::([0-9]{2}))?(?::([0-9]{2}))?\s*([AaPp])\.?\s*[Mm]\.?")
 """A time of day, as in `5:30 p.m.`, which math-verify would read as a ratio."""
 DATE = re.compile(r"([12][0-9]{3})-(0?[1-9]|1[0-2])(?:-(0?[1-9]|[12][0-9]|3[01]))?")
-"""A day or a month, as in `2024-06`, which is no difference."""
+"""A day or a month, as in `2024-06`, which is not a subtraction."""
 MOLECULE = re.compile(r"(?=.*[0-9])(?:[A-Z][a-z]?[0-9]*){2,}")
 """As in `H2O`, which math-verify would read as a product."""
 RELATION = re.compile(r"(<=|>=|[<>\u2264\u2265]|\\(?:[lg]e(?:q|qslant)?|[lg]t)(?![A-Za-z]))(?!.*>$)\s*")
 """An inequality without a left side, as in `< 5`; not a vector `<1, 2>`."""
 NOT = re.compile(r"\u00ac|(?<![\w}).,\s~])~(?=[A-Za-z(])|(?<=\s)~(?=[A-Za-z(])")
-"""Negations, which LaTeX writes as a command; a tilde after a letter or a digit is a space that does not break."""
+"""Negations, which LaTeX writes as a command; a tilde after a letter or a digit is a non-breaking space."""
 COMMAND = re.compile(r"\\[A-Za-z]+")
 WORD = re.compile(r"[A-Za-z]{3,}")
 _FUNCTIONS = "sin cos tan cot sec csc log exp sqrt min max mod gcd lcm det inf pmod arcsin arccos arctan"
@@ -171,7 +171,7 @@ def same_answer(given: str | None, truth: str, budget: Budget | None = None, *, 
 
 
 def settled(given: str | None, truth: str) -> bool | None:
-    """Like `same_answer`, but None if only a comparison of formulas is left: no process is asked."""
+    """Like `same_answer`, but None if only a comparison of formulas is left: math-verify's processes are not asked."""
     if given is None or not given.strip():
         return False
     if len(given) > MAX_CHARS or len(truth) > MAX_CHARS:
@@ -212,7 +212,7 @@ def settled(given: str | None, truth: str) -> bool | None:
 def agree(one: str, other: str, budget: Budget | None) -> bool | None:
     """Whether two answers, neither of which is known to be right, are equal; their order does not matter.
 
-    Without a budget it asks no process, and returns None if only a comparison of formulas is left.
+    Without a budget, math-verify's processes are not asked: returns None if only a comparison of formulas is left.
     """
     if _quantity(_plain(other)) is None and (_quantity(_plain(one)) is not None or one < other):
         one, other = other, one
@@ -222,7 +222,8 @@ def agree(one: str, other: str, budget: Budget | None) -> bool | None:
 def prepare(*truths: str, seconds: float = formulas.START) -> None:
     """Loads math-verify if it is installed and a true answer may need it; without truths, unconditionally.
 
-    Call it before the first action of an episode, so that no step has to wait; in mid-episode, with `WAIT`.
+    Call it before the first action of an episode, so that no step has to wait. In mid-episode, call it with
+    `seconds=WAIT`.
     """
     if not truths or any(len(t) <= MAX_CHARS and _formula(_plain(t)) and not _quantity(_plain(t)) for t in truths):
         formulas.prepare(seconds)
@@ -316,7 +317,7 @@ def _units_agree(one: str, other: str) -> bool:
 
 
 def _words(text: str) -> str:
-    """The form compared as text: for formulas everything but spaces that separate no digits, for words the letters,
+    """The form compared as text. For formulas: everything but spaces that separate no digits. For words: letters,
     digits and symbols of mathematics and logic, without articles.
     """
     lettered = len(text) == 3 and text[0] == "(" and text[2] == ")"  # (B), as in a multiple choice
@@ -333,7 +334,7 @@ def _told(character: str) -> str:
     if character.isalnum() or character in ".,-:%":
         return character
     kind = unicodedata.category(character)
-    if kind in ("Mn", "Mc") and not "\ufe00" <= character <= "\ufe0f":  # vowels of Hindi; those of emoji say nothing
+    if kind in ("Mn", "Mc") and not "\ufe00" <= character <= "\ufe0f":  # vowels of Hindi; variation marks mean nothing
         return character
     return f" {character} " if kind == "Sm" and character not in "|~" else " "
 

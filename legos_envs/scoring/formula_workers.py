@@ -1,4 +1,4 @@
-"""Processes that compare formulas with math-verify, and that a hostile formula may kill.
+"""Processes that compare formulas with math-verify. At worst, a hostile formula gets one of them killed.
 
 One process loads math-verify (`maths_worker.py`) and forks the ones that compare, so that a killed one costs
 milliseconds. Threads that ask at the same time get one process each.
@@ -52,10 +52,10 @@ class LoadedWorker:
         return self.process.poll() is None
 
     def wait_until_ready(self, until: float) -> bool:
-        """Whether it is ready by a deadline in `time.monotonic` seconds.
+        """Whether the process is ready by a deadline in `time.monotonic` seconds.
 
         Raises:
-            RuntimeError: it has ended, or takes far too long; the message includes its output.
+            RuntimeError: the process has ended, or takes far too long; the message includes its output.
         """
         while not self.ready:
             left = until - time.monotonic()
@@ -135,7 +135,7 @@ class Workers:
             loading: seconds to wait for math-verify if it is not loaded yet.
 
         Raises:
-            TimeoutError: no verdict on the formulas: math-verify was still loading, or the machine is stuck.
+            TimeoutError: there is no verdict on the formulas: math-verify was still loading, or the machine is stuck.
             RuntimeError: math-verify cannot be started.
         """
         if not self._turns.acquire(timeout=STUCK):
@@ -145,7 +145,7 @@ class Workers:
                 calls, fresh = self._take(loading)
                 try:
                     reply = _call(calls, given, truth, seconds)
-                except BaseException:  # an unread answer must not be taken for that to the next question
+                except BaseException:  # an unread reply must not be taken for the reply to the next question
                     calls.close()
                     raise
                 if reply:
@@ -191,7 +191,7 @@ class Workers:
 
 
 def _call(calls: socket.socket, given: str, truth: str, seconds: float) -> bytes | None:
-    """The reply; empty if the process died on the question, None if it had ended before."""
+    """The reply; empty if the process died while working on the question, None if it had ended before."""
     calls.settimeout(STUCK)
     try:
         calls.sendall(json.dumps([given, truth, seconds]).encode() + b"\n")

@@ -60,7 +60,7 @@ def same(given: str, truth: str, budget: Budget, *, known: bool = True) -> bool:
         given: the given answer.
         truth: the answer to compare it with.
         budget: time budget of the comparison.
-        known: whether the truth comes from data: it is then never blamed for a timeout.
+        known: whether the truth comes from data; it is then never blamed for a timeout.
 
     Raises:
         RuntimeError: math-verify is installed but cannot be started.
@@ -76,7 +76,7 @@ def same(given: str, truth: str, budget: Budget, *, known: bool = True) -> bool:
     limit = min(FLOODED if _memory.flooded else budget.limit, budget.left)
     try:
         verdict, used = formula_workers.WORKERS.ask(given, truth, limit, LOADING)
-    except TimeoutError:  # no verdict on these formulas
+    except TimeoutError:  # there is no verdict on these formulas
         budget.left -= LOADING
         return False
     budget.left -= used
@@ -140,8 +140,9 @@ class _Memory:
             return self.verdicts.get((given, truth))
 
     def keep(self, given: str, truth: str, verdict: bool | None, known: bool, whole: bool) -> None:
-        """Stores a verdict. A timeout is blamed on the given formula or, if the other is equally unknown, on the one
-        that timed out before, or on both; on neither unless the comparison had its `whole` time.
+        """Stores a verdict. A timeout is blamed on the given formula if the truth is `known`; otherwise on the formula
+        that has timed out more often, or on both if equally often; on neither unless the comparison had its `whole`
+        time.
         """
         with self.lock:
             self.late.append(verdict is None)

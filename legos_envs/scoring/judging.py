@@ -1,4 +1,4 @@
-"""Asks a judge: contestants' texts are quoted, so that they cannot give orders, and a verdict is one of a few words.
+"""Asks a judge. Contestants' texts are quoted, so that they cannot give orders, and a verdict is one of a few words.
 
 A judge is a seat with `trainable=False`. If it gives no valid verdict even after retries, the rules raise `Unscored`: a
 failed judge never becomes a reward. In rules: `won = yield from compare(table, "judge_0", task, (one, two))`.

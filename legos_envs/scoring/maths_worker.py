@@ -53,7 +53,7 @@ def main(control: socket.socket) -> None:
     except Exception as error:
         control.sendall(f"{type(error).__name__}: {error}\n".encode())
         return
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children that end leave nothing
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children that end leave no zombies
     control.sendall(b"ready\n")
     while True:
         _, handles, _, _ = socket.recv_fds(control, 1, 1)
@@ -72,7 +72,7 @@ def _serve(calls: socket.socket, same: Any) -> None:
     """Answers the questions of one socket, one after the other."""
     _limit(resource.RLIMIT_AS, MEMORY)
     _limit(resource.RLIMIT_CORE, 0)
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # kills
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # the timer's signal kills
     for line in calls.makefile("rb"):
         given, truth, seconds = json.loads(line)
         start = time.process_time()

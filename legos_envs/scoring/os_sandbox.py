@@ -9,8 +9,8 @@ killed when time is up.
 
 A program's result is determined outside the sandbox, from its exit status, the clock and two pipes, one for its output
 and one for its value. There is no secret inside that it could find, and nothing it prints is taken for a result. A
-program that writes to the second pipe itself invalidates its result, unless it also exits right then; so all it can
-choose is its value, as it could by its last line.
+program that writes to the second pipe itself invalidates its result, unless it also exits right then. So all it can
+choose is its value, which it can choose by its last line anyway.
 
 Without these tools it refuses to run: a model's code is never executed by an unprotected Python.
 """
@@ -39,12 +39,12 @@ PYTHON_MB = 64
 """Address space that CPython itself takes."""
 MAX_RESULT = 2**20
 LEAVE = 0.1
-"""Seconds for leaving the sandbox, in addition to the program's own."""
+"""Seconds allowed for leaving the sandbox, in addition to the program's time."""
 TOO_LARGE = "ValueError: the program's value is too large or was tampered with"
 
 UP = b"up\n"
 
-# What runs inside. It reads the task from its input, limits itself, says that it is up, and runs the program.
+# What runs inside. It reads the task from its input, limits itself, reports that it is up, and runs the program.
 RUNNER = """
 import ast, json, os, resource, sys
 task = json.loads(sys.stdin.buffer.read())

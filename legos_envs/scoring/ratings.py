@@ -1,8 +1,8 @@
 """Ratings from results of matches: Elo, OpenSkill, Bradley-Terry. Pure functions of a list of results.
 
-A result is `(first, second, score)`: two names, and what the first got: 1 a win, 0.5 a draw, 0 a loss. Elo and
-OpenSkill depend on the order, so give them the results in the order of a schedule fixed before play, never in the
-order in which matches happened to finish. A Bradley-Terry fit sees all results at once.
+A result is `(first, second, score)`: two names, and the score of the first: 1 for a win, 0.5 for a draw, 0 for a loss.
+Elo and OpenSkill depend on the order, so give them the results in the order of a schedule fixed before play, never in
+the order in which matches happened to finish. A Bradley-Terry fit sees all results at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from legos_envs import arguments
 Result = tuple[str, str, float]
 """Names of the first and the second, and the score of the first."""
 SCALE = 400.0
-"""Elo points by which an entrant leads that is ten times as likely to win as to lose."""
+"""The lead in Elo points of an entrant that is ten times as likely to win as to lose."""
 
 
 def expected_score(rating: float, other: float) -> float:
@@ -30,8 +30,8 @@ class Elo:
     """Elo ratings (Elo, 1978), updated match by match: `rating += k * (score - expected)`; the sum never changes.
 
     Args:
-        k: the most that one match can move a rating.
-        start: the rating of an entrant not met before.
+        k: maximum change of a rating by one match.
+        start: the rating of an entrant that has not played yet.
         ratings: ratings to begin with, by name.
 
     Raises:
@@ -58,14 +58,14 @@ class Elo:
 
 
 class Skill(NamedTuple):
-    """What OpenSkill believes of an entrant: a normal distribution."""
+    """OpenSkill's estimate of an entrant's skill: a normal distribution."""
 
     mu: float
     sigma: float
 
     @property
     def ordinal(self) -> float:
-        """A strength it has with near certainty: `mu - 3 sigma`."""
+        """A skill that the entrant almost certainly has: `mu - 3 sigma`."""
         return self.mu - 3 * self.sigma
 
 
@@ -80,7 +80,7 @@ def openskill_ratings(
 
     Raises:
         ImportError: `openskill` is not installed.
-        ValueError: a game of fewer than two, a score that is not finite, or a sigma that is not positive.
+        ValueError: a game has fewer than two players, a score is not finite, or a sigma is not positive.
     """
     model = _openskill().PlackettLuce()
     skills = {name: model.rating(*_skill(name, given)) for name, given in (start or {}).items()}
@@ -115,7 +115,7 @@ class Strength(NamedTuple):
     error: float
 
     def elo(self) -> float:
-        """The same on Elo's scale, around 1500."""
+        """The strength on Elo's scale, around 1500."""
         return 1500.0 + self.log * SCALE / math.log(10)
 
 
@@ -125,17 +125,19 @@ def bradley_terry(
     """The Bradley-Terry model, `P(i beats j) = p_i / (p_i + p_j)`, fitted to all results at once.
 
     The MM algorithm of Hunter (2004); a draw counts as half a win for each. Every entrant also wins and loses `prior`
-    games against an imagined one of strength 1, so that those who won everything stay finite and groups that never met
-    are on one scale. Errors are from the curvature there (the inverse Hessian of the penalised log likelihood).
+    games against an imagined one of strength 1, so that the strengths of entrants that won everything stay finite, and
+    groups that never met are on one scale. Standard errors are from the curvature at the solution (the inverse Hessian
+    of the penalised log likelihood).
 
     Args:
         results: in any order.
-        prior: imagined wins, and losses, of each entrant; more draws all strengths together.
-        most: steps of the algorithm.
+        prior: number of imagined wins, and of imagined losses, of each entrant; larger values pull all strengths
+            together.
+        most: maximum number of steps of the algorithm.
         weights: how many games each result stands for; 1 by default.
 
     Raises:
-        ValueError: a result or a weight is malformed, there are not as many of both, or `prior` is not positive.
+        ValueError: a result or a weight is malformed, their numbers differ, or `prior` is not positive.
         RuntimeError: it has not converged in `most` steps.
     """
     games = list(results)
@@ -144,7 +146,7 @@ def bradley_terry(
     if not names:
         return {}
     where = {name: i for i, name in enumerate(names)}
-    wins = np.zeros((len(names), len(names)))  # what row won from column
+    wins = np.zeros((len(names), len(names)))  # wins of row against column
     for (first, second, score), weight in zip(games, [1.0] * len(games) if weights is None else weights, strict=True):
         _check(first, second, score)
         times = arguments.real(f"the weight of {first!r} against {second!r}", weight, 0.0)
@@ -154,7 +156,7 @@ def bradley_terry(
     p = np.ones(len(names))
     for _ in range(most):
         better = won / ((met / np.add.outer(p, p)).sum(axis=1) + 2 * prior / (p + 1.0))
-        # Only the prior holds the common scale, and a small one slowly: a Newton step brings it to its own optimum.
+        # Only the prior fixes the common scale, slowly if it is small: a Newton step takes the scale to its optimum.
         even = better / (better + 1.0)
         better *= np.exp(np.clip((0.5 - even).sum() / (even * (1.0 - even)).sum(), -1.0, 1.0))
         moved = float(np.abs(np.log(better / p)).max())

@@ -1,10 +1,12 @@
-"""Rubrics: plain reward functions, usable alone, combined with weights. A model that judges is a seat instead.
+"""Rubrics: plain reward functions, each usable alone, combined with weights. A model that judges is a seat instead.
 
-def correct(answer, truth): return answer == truth
-def brief(answer): return max(0.0, 1 - len(answer) / 1000)
+For example:
 
-rubric = Rubric([correct, brief], weights=[1.0, 0.1])
-rubric(answer="42", truth="42").total
+    def correct(answer, truth): return answer == truth
+    def brief(answer): return max(0.0, 1 - len(answer) / 1000)
+
+    rubric = Rubric([correct, brief], weights=[1.0, 0.1])
+    rubric(answer="42", truth="42").total
 """
 
 from __future__ import annotations
@@ -27,18 +29,19 @@ class Scores(NamedTuple):
 
 
 class Rubric:
-    """Reward functions with weights; weight 0 makes a metric that is reported and not rewarded.
+    """Reward functions with weights; a function of weight 0 is a metric, which is reported but not rewarded.
 
-    A function takes, by name, those facts it asks for (or all of them as `**facts`) and returns a finite number. It may
-    be a coroutine function. To say that something cannot be scored it raises `legos_envs.Unscored`, which drops the
-    episode; any other exception is a bug and goes through.
+    A function takes, by name, the facts it needs (or all of them as `**facts`) and returns a finite number. It may be a
+    coroutine function. To say that something cannot be scored it raises `legos_envs.Unscored`, which drops the episode;
+    any other exception is a bug and is passed on.
 
     Args:
-        functions: the reward functions; their `__name__` names their part.
-        weights: one each; 1 by default.
+        functions: the reward functions; each one's part of the score is named by its `__name__`.
+        weights: one for each function; 1 by default.
 
     Raises:
-        ValueError: no function, two of one name, or weights that are not one finite number each.
+        ValueError: there is no function, two have the same name, or the weights are not one finite number for each
+            function.
     """
 
     def __init__(self, functions: Sequence[RewardFunction], weights: Sequence[float] | None = None):
@@ -52,7 +55,7 @@ class Rubric:
         self._takes = {name: _parameters(f) for name, f in self.functions.items()}
 
     def __call__(self, **facts: Any) -> Scores:
-        """Scores facts. Coroutine functions are run to their end, also where an event loop is running."""
+        """Scores facts. Coroutine functions are run to completion, even if an event loop is already running."""
         parts: dict[str, Any] = {name: self._call(name, facts) for name in self.functions}
         waiting = {name: value for name, value in parts.items() if inspect.isawaitable(value)}
         if waiting:
@@ -61,7 +64,7 @@ class Rubric:
         return self._sum(parts)
 
     async def score(self, **facts: Any) -> Scores:
-        """Scores facts; coroutine functions run at once, side by side."""
+        """Scores facts; coroutine functions run concurrently."""
         parts: dict[str, Any] = {name: self._call(name, facts) for name in self.functions}
         parts |= await _gather({name: value for name, value in parts.items() if inspect.isawaitable(value)})
         return self._sum(parts)
@@ -88,7 +91,7 @@ async def _gather(waiting: dict[str, Awaitable[float]]) -> dict[str, float]:
 
 
 def _parameters(function: Callable[..., Any]) -> list[str] | None:
-    """The names that a function takes; None when it takes any."""
+    """The names of the arguments that a function takes; None if it takes any."""
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None

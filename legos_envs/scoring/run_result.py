@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from legos_envs import parsing
 
 MAX_VALUE = 65_536
-"""Characters and items that the value may have."""
+"""Maximum number of characters and items of the value."""
 MAX_DEPTH = 64
 MAX_BITS = 4_096
 MAX_OUTPUT = 65_536
-"""Bytes that a program may print."""
+"""Maximum number of bytes that a program may print."""
 
 
 MAX_ERROR = 500
@@ -23,16 +23,16 @@ class RunResult(NamedTuple):
     """The result of a program."""
 
     ok: bool
-    """Whether it ran to its end and its value, if any, is plain JSON."""
+    """Whether the program ran to its end and its value, if any, is plain JSON."""
     value: Any
     """The value of the last line when it is an expression (tuples as lists), else None. Monty gives functions, types,
     ranges and iterators as their repr."""
     output: str
-    """What it printed, to either stream, up to `MAX_OUTPUT` bytes."""
+    """What the program printed, to either stream, up to `MAX_OUTPUT` bytes."""
     error: str | None
     """Type and message, such as `"ZeroDivisionError: division by zero (line 3)"`; None when ok."""
     starting: float = 0.0
-    """Seconds until its interpreter was up, where that is a process of its own (kind `"os"`)."""
+    """Seconds until its interpreter was up, if that is a separate process (kind `"os"`)."""
 
 
 def finished(value: Any, output: str) -> RunResult:
@@ -44,15 +44,15 @@ def finished(value: Any, output: str) -> RunResult:
 
 
 def refused(why: object) -> str:
-    """What is said of a value that is not accepted."""
+    """The error message for a value that is not accepted."""
     return f"the program's value {why}, which is not accepted"
 
 
 def plain(value: Any, most: int = MAX_VALUE) -> Any:
-    """A value as JSON has it, tuples turned into lists.
+    """A value in the form of JSON, with tuples turned into lists.
 
     Raises:
-        ValueError: it is not JSON value, or larger than `most` characters and items; the message says which.
+        ValueError: it is not a JSON value, or is larger than `most` characters and items; the message says which.
     """
     left = most
 

@@ -1,11 +1,11 @@
-r"""Runs code that a model wrote: `run(code)` takes any text, returns in time and never raises because of it.
+r"""Runs code that a model wrote: `run(code)` takes any text, returns in time, and never raises because of that text.
 
     run("def f(n):\n    return n * 2\n\nf(x)", {"x": 21})   # RunResult(ok=True, value=42, output="", error=None)
 
-The default interpreter, kind `"monty"`, is Monty (github.com/pydantic/monty): Python written in Rust, in worker
-processes of its own. It has no file system, network, clock, entropy or subprocess to give away; time, memory,
-recursion, output and the value are limited. A call takes less than a millisecond. Kind `"os"` is full CPython behind
-the operating system's own walls (`legos_envs.scoring.os_sandbox`), some 50 milliseconds a call.
+The default interpreter, kind `"monty"`, is Monty (github.com/pydantic/monty): Python written in Rust, in separate
+worker processes. Programs in it have no access to a file system, network, clock, entropy or subprocesses; time, memory,
+recursion, output and the value are limited. A call takes less than a millisecond. Kind `"os"` is full CPython, isolated
+by the operating system (`legos_envs.scoring.os_sandbox`), at some 50 milliseconds a call.
 
 The Python that Monty 1.4 accepts, for prompts that ask for code (`SUBSET` says it in one sentence):
 
@@ -13,12 +13,13 @@ The Python that Monty 1.4 accepts, for prompts that ask for code (`SUBSET` says 
   f-strings, `try`, `with`, `assert`, type hints, `async`, `eval`, plain classes with methods and operators, and the
   modules `math`, `re`, `json`, `itertools`, `functools`, `collections`, `bisect`, `copy`, `random`, `datetime`,
   `decimal`, `typing`, `dataclasses`, `base64`, `hashlib`.
-- No: `yield`, `del`, inheritance (so no exceptions of one's own), decorators in a class (`@property`), methods as
-  values (`key=str.lower`; a lambda does it), most dunder attributes (`__class__`), and the modules `heapq`, `string`,
-  `fractions`, `statistics`, `operator`, `enum`, `threading` and all that touch the machine.
+- No: `yield`, `del`, inheritance (so no custom exceptions), decorators in a class (`@property`), methods as values
+  (`key=str.lower`; use a lambda), most dunder attributes (`__class__`), and the modules `heapq`, `string`, `fractions`,
+  `statistics`, `operator`, `enum`, `threading` and all that access the machine.
 
-Runs are repeatable: `random` starts from one seed, the clock stands still, sleeping takes no time. What the limits cut
-off is not: give a program far more time than it needs. A worker that is stopped for its memory says so on stderr.
+Runs are repeatable: `random` always starts from the same seed, the clock stands still, and sleeping takes no time. Runs
+cut off by a limit are not, so give a program far more time than it needs. A worker that is stopped because of its
+memory reports this on stderr.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from legos_envs.scoring.run_result import MAX_ERROR, MAX_OUTPUT, RunResult, fini
 
 KINDS = ("monty", "os")
 GRACE = 0.1
-"""Seconds after its time that a program of kind `"monty"` is killed, where it does not stop."""
+"""Seconds after its time limit at which a program of kind `"monty"` is killed if it has not stopped."""
 SUBSET = (
     "Plain Python: no yield, del, inheritance, files or input; you may import math, re, json, itertools, functools, "
     "collections and bisect."
@@ -53,21 +54,21 @@ def run(
 ) -> RunResult:
     """Runs a program and returns its result. Blocks until then; safe to call from any thread.
 
-    Every call starts from nothing: no names, no imports, no files are left from the one before.
+    Every call starts from scratch: no names, imports or files are left over from the one before.
 
     Args:
         code: the program; any text at all.
-        inputs: names that the program finds bound, to JSON values.
-        seconds: how long it may run, 0.01 to 60. It is killed at most 0.1 s after.
-        memory_mb: how much memory it may take, 1 to 4096 MiB.
+        inputs: variables that are set for the program: JSON values by name.
+        seconds: how long the program may run, 0.01 to 60. It is killed at most 0.1 s later.
+        memory_mb: how much memory the program may take, 1 to 4096 MiB.
         kind: `"monty"` or `"os"`.
 
     Raises:
-        TypeError: `code` is not a str, or a name or value in `inputs` is not what it must be.
+        TypeError: `code` is not a str, or a name or value in `inputs` is of the wrong kind.
         ValueError: a limit or the kind is out of range.
         ImportError: Monty is not installed.
-        RuntimeError: with kind `"os"`, the machine has nothing to lock a program in with; with `"monty"`, this process
-            was forked from one that had run code.
+        RuntimeError: with kind `"os"`, the machine has no working sandboxing tool; with `"monty"`, this process was
+            forked from one that had run code.
     """
     if not isinstance(code, str):
         raise TypeError(f"code must be a str; got {type(code).__name__}")
@@ -104,7 +105,7 @@ def program(text: str) -> str:
 # --- Monty -----------------------------------------------------------------------------------------------------------
 
 _pools: dict[int, Any] = {}
-"""The pool of workers, by the id of the process that made it: one entry."""
+"""The pool of workers, by the id of the process that created it; at most one entry."""
 _lock = threading.Lock()
 
 
@@ -116,7 +117,7 @@ def _close() -> None:
 
 
 def check_installed() -> None:
-    """Raises ImportError if the interpreter is missing. An env that needs it says so when it is made."""
+    """Raises ImportError if the interpreter is missing. Envs that need it call this when they are created."""
     try:
         import pydantic_monty  # noqa: F401
     except ImportError as error:
@@ -124,11 +125,11 @@ def check_installed() -> None:
 
 
 def _pool() -> Any:
-    """This process's pool of workers, made at first use. More runs at once than it has workers wait for one."""
+    """This process's pool of workers, created on first use. While all of its workers are busy, further runs wait."""
     pool = _pools.get(os.getpid())
     if pool is not None:
         return pool
-    if _pools:  # its threads are not here
+    if _pools:  # the pool's threads do not exist in this forked process
         raise RuntimeError(
             "this process was forked from one that had run code already, and shares its workers; start processes with "
             'multiprocessing.get_context("spawn")'
@@ -159,7 +160,7 @@ def _run_monty(code: str, inputs: dict[str, Any], seconds: float, memory_mb: int
         return RunResult(False, None, printed.output, why)
     except MontyError as error:
         reason = f"SyntaxError: {error}" if isinstance(error, MontySyntaxError) else str(error)
-        if reason.startswith("TimeoutError: feed time limit"):  # Monty's own words name the microseconds
+        if reason.startswith("TimeoutError: feed time limit"):  # Monty's own message names microseconds
             reason = _too_slow(seconds)
         elif reason.endswith(f"> {MAX_OUTPUT} bytes"):
             reason = f"MemoryError: printed more than {MAX_OUTPUT} bytes"

@@ -17,7 +17,7 @@ Rules = Generator[Any, Any, T]
 
 
 class Seat(NamedTuple):
-    """An env's declaration of an agent: its role, whether it learns, and its entrant if different."""
+    """An env's declaration of an agent: its role, whether it learns, and its entrant, if any."""
 
     role: str
     trainable: bool = True
@@ -56,8 +56,8 @@ class Forfeit(Exception):
 class Unscored(Exception):
     """Thrown into the rules when the episode cannot be scored: a judge failed or gave no valid reply.
 
-    Any seat that is not trainable raises it instead of a `Forfeit`. Uncaught, it ends the episode with the outcome
-    `"unscored"`: nothing is learned from it, and it is counted. A failed judge never becomes a reward.
+    A seat that is not trainable raises it where others raise a `Forfeit`. Uncaught, it ends the episode with the
+    outcome `"unscored"`: nothing is learned from it, but it is counted. A failed judge never results in a reward.
     """
 
 

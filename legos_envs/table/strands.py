@@ -41,7 +41,7 @@ def run(strand: Strand, value: Any, pose: Callable[[Ask, Strand], None], end: En
         strand: the strand to resume.
         value: the result of its `yield`.
         pose: called with every ask and the strand that awaits its answer.
-        end: called when the root returns (None) or lets a forfeit, or `Unscored`, through.
+        end: called when the root returns (with None), or with a forfeit or `Unscored` that the root does not catch.
     """
     work: Work = [(strand, value, None)]
     while work:
@@ -88,7 +88,7 @@ def _return(strand: Strand, result: Any, failure: Failure | None, work: Work, en
 
 
 def abandon(leaves: Iterable[Strand]) -> None:
-    """Closes the rules of an unfinished episode now, so that their cleanup still belongs to it."""
+    """Closes the rules of an unfinished episode now, so that their cleanup still happens within it."""
     for leaf in leaves:
         node: Strand | None = leaf
         while node is not None:

@@ -1,4 +1,4 @@
-"""The rules' view of an environment: a `Table`, where agents sit and are asked; and the ways an ask can fail."""
+"""The rules' view of an environment: a `Table`, where agents sit and are asked to act."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ class Table:
         neither, the public text itself is returned; an empty one is invalid. `fresh` begins a new conversation: the
         agent sees only `text`. `listed=False` omits the legal actions from the prompt, for a text that shows them
         anyway, such as a board with the numbers of its free cells. An invalid move is answered with the reason,
-        `invalid_retries` times; then the rules get a `Forfeit`, or `Unscored` if the seat is not trainable. Without
-        `yield from` nobody is asked, which is an error when the rules end.
+        `invalid_retries` times; then the rules get a `Forfeit`, or `Unscored` if the seat is not trainable. If the
+        rules omit `yield from`, nobody is asked, and an error is raised when the rules end.
         """
         place, env = self.path + agent, self.env
         if not isinstance(text, str):
@@ -185,7 +185,7 @@ class Table:
         self.env._note(place, agent is not None, facts)
 
     def _seat(self, agent: str, done: str) -> str:
-        """The agent's full name, if it has a seat; `done` describes the rules' call, for the error."""
+        """The agent's full name, if it has a seat; `done` describes what the rules tried to do, for the error."""
         place = self.path + agent
         if place not in self.env.seats:
             raise KeyError(f"the rules {done} {place!r}, which has no seat; seats are {list(self.env.seats)}")
@@ -195,8 +195,9 @@ class Table:
         """Pays the rewards of a forfeit: `invalid_reward` to the offenders, the opponents' share to the others.
 
         Opponents are the trainable agents of the same table that do not offend; if all offend at once, the other
-        offenders. The default share makes the sum zero in either case; if the env is not zero-sum it is nothing,
-        because there nobody gains from another's mistake. Agents named in `forfeit.shares` get that instead.
+        offenders. The default share makes the sum zero in either case. In an env that is not zero-sum it is nothing,
+        because there nobody gains from another's mistake. Agents named in `forfeit.shares` get the amount given there
+        instead.
         """
         env = self.env
         homes: dict[str, list[str]] = {}
@@ -205,7 +206,7 @@ class Table:
         for home, offenders in homes.items():
             seats = [a for a, seat in env.seats.items() if seat.trainable and a.rpartition("/")[0] == home]
             others = [agent for agent in seats if agent not in offenders]
-            # The number of offences that each opponent shares in, and the number of agents that share one.
+            # The number of offences that each opponent is compensated for, and the number of agents that share each.
             offences, among = (len(offenders), len(others)) if others else (len(offenders) - 1,) * 2
             gained = 0.0
             if env.invalid_opponent_reward is not None:

@@ -20,7 +20,7 @@ def without_source(**given: Any) -> None:
     """Refuses arguments about reading a source if there is no source.
 
     Raises:
-        ValueError: one of them is given; it would have no effect.
+        ValueError: one of them is given without a source; it would have no effect.
     """
     for name, value in given.items():
         if value is not None:

@@ -1,8 +1,9 @@
 """A judge in code: it counts the subject's keywords that a text names.
 
-Unlike with a judge of length, more words do not help: words that are not in the subject score nothing, a repeated word
-costs a point, and a text that copies the whole subject, or what the other side has said, scores zero. It provides a
-learning signal without a judge model, not a measure of good arguments: a bare list of the keywords satisfies it.
+Unlike with a judge that prefers longer texts, more words do not help: words that are not in the subject score nothing,
+a repeated word costs a point, and a text that copies the whole subject, or what the other side has said, scores zero.
+It provides a learning signal without a judge model, but does not measure the quality of arguments: a bare list of the
+keywords satisfies it.
 """
 
 from __future__ import annotations

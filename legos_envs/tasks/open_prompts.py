@@ -1,4 +1,4 @@
-"""Open prompts, thousands of them, from the templates of `data/open_prompts.toml`."""
+"""Thousands of open prompts from the templates in `data/open_prompts.toml`."""
 
 from __future__ import annotations
 

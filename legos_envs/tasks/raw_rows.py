@@ -96,7 +96,7 @@ def mapping(row: Any, place: str) -> Mapping[str, Any]:
     """The row, checked to be a mapping of fields to values.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the row is not a mapping.
     """
     if not isinstance(row, Mapping):
         raise ValueError(f"{place}: a row must be an object with fields; got {type(row).__name__}")
@@ -107,7 +107,8 @@ def text_field(row: Mapping[str, Any], name: str, place: str) -> str:
     """The text in a field of a row; finite numbers are converted to text.
 
     Raises:
-        ValueError: it is something else, blank, missing or cannot be encoded; the message begins with the place.
+        ValueError: the field is missing or blank, holds something else, or cannot be encoded; the message begins with
+            the place.
     """
     value = row.get(name)
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
@@ -212,7 +213,7 @@ def _hub(name: str, config: str | None, split: str) -> Any:
 
 @contextlib.contextmanager
 def _without_retries() -> Iterator[None]:
-    """If the hub's name cannot be resolved, uses only its cache, since the hub's library retries for half a minute."""
+    """If the hub's host name cannot be resolved, uses only its cache; its library would retry for half a minute."""
     from datasets import config
     from huggingface_hub import constants
 

@@ -18,6 +18,6 @@ def excerpt(text: str, most: int) -> str:
 
 
 def remember(table: Table, agent: str, text: str) -> None:
-    """Tells an agent what it said itself if its prompts show no history (`memory="state"`)."""
+    """Reminds an agent of what it said itself if its prompts show no history (`memory="state"`)."""
     if table.env.memory == "state":
         table.tell(agent, f"You: {text}")

@@ -1,7 +1,8 @@
 """Tests for environments.
 
 `check_env` runs every conformance check, `fuzz` throws hostile actions at an env, and `attack` tries to earn its
-rewards without understanding it. `page` reads the page of an environment, whose claims the last of these checks.
+rewards without understanding it. `page` reads the page of an environment, which states the floors that `attack`
+compares with.
 """
 
 from legos_envs.testing.conformance import Report, check_env

@@ -1,4 +1,4 @@
-"""Degenerate players: ways to answer without understanding. A reward that can be gamed pays one of them.
+"""Degenerate players: ways to answer without understanding. If a reward can be gamed, one of them earns it.
 
 Each is a function of a `Sight`. If only listed actions are legal and a player's own text is not one of them, it takes
 the first, so that its earnings are not merely the price of an invalid move.
@@ -26,7 +26,7 @@ class Sight:
     Attributes:
         decision: the current decision, with everything the agent has read.
         learned: texts of the row's own player at this seat in another episode, turn by turn; never empty.
-        heard: another seat's last text, as far as it is readable here; empty if there is none.
+        heard: the last text by another seat that this seat was shown; empty if there is none.
         room: maximum number of characters of an action.
     """
 
@@ -52,7 +52,7 @@ class Sight:
 DEGENERATE: dict[str, Callable[[Sight], str]] = {}
 """Every degenerate player by name, in the order of the panel."""
 PROGRAMS = ("equal", "leave")
-"""Players that need the row's own player to write a Python function, and otherwise act as `again`."""
+"""Players that apply only if the row's own player writes a Python function, and act like `again` where it does not."""
 
 
 def player(make: Callable[[Sight], str]) -> Callable[[Sight], str]:
@@ -93,7 +93,7 @@ def echo(sight: Sight) -> str:
 
 @player
 def words(sight: Sight) -> str:
-    """Lists the distinct words of everything it was told."""
+    """Lists the distinct words of everything it was shown."""
     told = " ".join(message["content"] for message in sight.decision.messages if message["role"] == "user")
     found = dict.fromkeys(re.findall(r"[^\W\d_]{3,}", told.casefold()))
     return sight.legally(f"{', '.join(found)}.")

@@ -2,7 +2,7 @@
 
     print(fuzz("KuhnPoker-v0", actions=10_000))
 
-`check_env` throws a fixed list of garbage at the first turn of every role; this throws many more texts at any turn.
+`check_env` throws a fixed list of garbage at the first turn of every role; `fuzz` throws many more texts, at any turn.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class FuzzReport:
 def fuzz(env: str | Callable[..., AECEnv], actions: int = 300, seed: int = 0, **kwargs: Any) -> FuzzReport:
     """Plays episodes in which every seat may say anything, and checks how the env copes.
 
-    It requires that no action raises, episodes end, rewards are finite, agents end in the same way, and returns add up
-    to zero if the env declares it.
+    It requires that no action raises an exception, episodes end, rewards are finite, agents end in the same way, and
+    returns add up to zero if the env declares that they do.
 
     Args:
         env: an id that `legos_envs.make` takes, or a class or function that creates the env.

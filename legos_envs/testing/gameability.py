@@ -5,8 +5,8 @@
 A page has a table of scripted players and their expected returns. Its column `floor` states the most that a seat may
 earn on average if a degenerate player takes it and the row's players keep the others; and under the name `together`,
 the most that all trained seats may earn if they all play the same degenerate player (the mean over them; rewards that
-sum to zero cannot be gamed). The row's own players must earn what the row says: the maximum, which is no lower than the
-floor.
+sum to zero cannot be gamed). The row's own players must earn what the row says: it is the maximum, and so no lower than
+the floor.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Lineup:
         self.obeyed = ""
 
     def said(self, name: str) -> list[str]:
-        """The texts of the agents with a name or role, only those of the first who spoke."""
+        """The texts of the agent with this name or role; if several have the role, those of the first that spoke."""
         speaker = next((agent for agent, _ in self.log if name in (agent, self.ring.role(agent))), None)
         return [text for agent, text in self.log if agent == speaker]
 

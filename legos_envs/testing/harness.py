@@ -139,7 +139,7 @@ class Record:
         return self._values
 
     def by_agent(self) -> dict[str, Any]:
-        """What each agent saw, said and got, independent of the other seats in between."""
+        """What each agent saw, wrote and got, regardless of the other seats in between."""
         seen: dict[str, Any] = {a: [self.last[a][0]] for a in self.last}
         for step in self.steps:
             seen.setdefault(step.agent, []).append([step.observation, step.info.get("legal_actions"), step.action])
@@ -253,7 +253,7 @@ class Subject:
         return registry.make(self.target, **kwargs) if isinstance(self.target, str) else self.target(**kwargs)
 
     def variant(self, **changes: Any) -> AECEnv | None:
-        """A new env with other options, or None if the constructor does not know them."""
+        """A new env with other constructor arguments, or None if the constructor does not know them."""
         try:
             return self.make(**changes)
         except TypeError:
@@ -315,7 +315,7 @@ class Subject:
 
 
 def rejected(env: AECEnv, agent: str) -> bool:
-    """Whether a `TextEnv` with retries left has just told the agent that its move was invalid."""
+    """Whether a `TextEnv` has just told the agent that its move was invalid and that it may retry."""
     messages = env.observe(agent)["messages"]
     return agent in ready_agents(env) and "Invalid move: " in messages[-1]["content"]
 

@@ -51,7 +51,7 @@ class Claim:
         arguments: constructor arguments of the env.
         floors: by agent or role, and for `together`, the most that a degenerate player (`legos_envs.testing`) in its
             seats may earn on average with the row's other players; a number without a name applies to all names of the
-            returns, and to `together`. By degenerate player: an exception for this player.
+            returns, and to `together`. An entry under a degenerate player's name is an exception for that player.
     """
 
     players: dict[str, str]
@@ -80,7 +80,7 @@ class Page:
 
     @property
     def claims(self) -> list[Claim]:
-        """The rows `| players | expected return | arguments | floor |` of scripted players; two are optional."""
+        """The rows `| players | expected return | arguments | floor |` of scripted players (the last two optional)."""
         return [_claim(row) for row in _rows(self.sections.get("Scripted players", ""))[1:]]
 
 

@@ -1,4 +1,4 @@
-"""Earnings of degenerate players together with the players of a page's row, compared with the page."""
+"""Earnings of degenerate players who play with the other players of a page's row, compared with the page."""
 
 from __future__ import annotations
 

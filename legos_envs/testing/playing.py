@@ -19,7 +19,7 @@ MOST_NAMED = 60
 
 @check("play.ends")
 def ends(s: Subject) -> None:
-    """Self-play with legal actions always comes to an end that every agent is told."""
+    """Self-play with legal actions always comes to an end, and every agent is informed of it."""
     agents = set(s.make().possible_agents)
     for seed, record in enumerate(s.records):
         missing = agents - set(record.endings)
@@ -158,7 +158,7 @@ def _is_plain(value: Any) -> bool:
 
 @check("infos.fresh")
 def fresh(s: Subject) -> None:
-    """Infos are fresh objects: what a caller does to an old one changes nothing."""
+    """Infos are fresh objects: changing an old one has no effect."""
     for seed in range(3):
         env = s.begin(seed)
 
@@ -173,7 +173,7 @@ def fresh(s: Subject) -> None:
 
 @check("infos.legal")
 def legal_listed(s: Subject) -> None:
-    """Legal actions are listed as strings, and stand in the text: all, or, of more than 60, at least first and last."""
+    """Legal actions are listed as strings, and the text names them: all, or the first and last of more than 60."""
     listed = 0
     for record in s.records[:20]:
         for step in record.steps:
@@ -214,7 +214,7 @@ def spaces(s: Subject) -> None:
 
 @check("observation.chat")
 def chat(s: Subject) -> None:
-    """Observations are `{"messages": ...}` that alternate user and assistant; before an action a user speaks last."""
+    """Observations are `{"messages": ...}` that alternate user and assistant; before an action the user is last."""
     for record in s.records[:20]:
         for step in record.steps:
             roles = _roles(step.agent, step.observation)

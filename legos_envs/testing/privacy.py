@@ -1,4 +1,4 @@
-"""Who may see what: pure observation, private thoughts, hidden information, and the text that counts as the action."""
+"""Who may see what: observing without side effects, private thoughts, hidden information, which text is the action."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HIDDEN_SEEDS = 60
 
 @check("observe.pure")
 def pure(s: Subject) -> None:
-    """Observing changes nothing: twice gives the same, for every agent, in any order, and so does last()."""
+    """Observing changes nothing: repeated calls return the same, for every agent, in any order, and so does last()."""
     for seed in range(3):
         env, order = s.begin(seed), Random(seed)
 
@@ -50,7 +50,7 @@ def pure(s: Subject) -> None:
 
 @check("think.private")
 def think_private(s: Subject) -> None:
-    """A seat's thought (all up to the last `</think>`, or after an unclosed `<think>`) reaches no other seat."""
+    """A seat's thought (all up to the last `</think>`, or after an unclosed `<think>`) never reaches another seat."""
     for seed in range(2):
         for style in STYLES:
             _taint(s, seed, style)

@@ -1,4 +1,4 @@
-"""Players that write garbage, envs copied in mid-episode, agents that answer in another order."""
+"""Players that write garbage, envs copied in mid-episode, agents that answer in a different order."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _throw_garbage(s: Subject, at_step: Callable[[AECEnv, str, str], None]) -> N
 
 @check("garbage.safe")
 def safe(s: Subject) -> None:
-    """No text makes step() raise, nor the episode after it."""
+    """No text makes step() raise, then or later in the episode."""
 
     def throw(env: AECEnv, agent: str, text: str) -> None:
         try:
@@ -91,7 +91,7 @@ def fast(s: Subject) -> None:
 
 def _milliseconds(env: AECEnv, text: str) -> float:
     start = time.process_time()
-    with suppress(Exception):  # "garbage.safe" reports those
+    with suppress(Exception):  # "garbage.safe" reports these
         env.step(text)
         env.last()
     return (time.process_time() - start) * 1e3
@@ -99,7 +99,7 @@ def _milliseconds(env: AECEnv, text: str) -> float:
 
 @check("garbage.ends")
 def garbage_ends(s: Subject) -> None:
-    """A player that only says garbage ends the episode, sooner or later."""
+    """A player that only writes garbage ends the episode sooner or later."""
     for agent in s.one_seat_a_role:
         for text in ("", "[" * 100, "I will not play."):
             player = s.player(0)
@@ -142,19 +142,19 @@ def _copied(s: Subject, how: str, copied: Callable[[AECEnv], AECEnv], *, dead: b
 
 @check("copy.pickle")
 def pickled(s: Subject) -> None:
-    """A pickled env goes on exactly where it was, in mid-episode too."""
+    """A pickled env continues exactly where it was, even in mid-episode."""
     _copied(s, "pickling", lambda env: pickle.loads(pickle.dumps(env)), dead=True)  # noqa: S301
 
 
 @check("copy.deepcopy")
 def deepcopied(s: Subject) -> None:
-    """A deep copy goes on exactly where the env was, and stepping one does not touch the other."""
+    """A deep copy continues exactly where the env was, and stepping one does not affect the other."""
     _copied(s, "deepcopy", copy.deepcopy, dead=True)
 
 
 @check("copy.restore")
 def restored(s: Subject) -> None:
-    """`restore(state())` on another env goes on exactly where the env was; the state is JSON."""
+    """`restore(state())` on another env continues exactly where the first was; the state is JSON."""
     env = s.make()
     require(hasattr(env, "restore"), "the env has no `restore`")
 

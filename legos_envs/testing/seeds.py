@@ -29,7 +29,7 @@ def fresh(s: Subject) -> None:
 
 @check("seed.reused")
 def reused(s: Subject) -> None:
-    """The same seed gives the same episode on an env that was used before, even when left in mid-episode."""
+    """The same seed gives the same episode on an env that was used before, even if it was left in mid-episode."""
     env = s.make()
     for seed in SEEDS:
         for left_after in (1, 2, 10**6):
@@ -40,7 +40,7 @@ def reused(s: Subject) -> None:
 
 @check("seed.interleaved")
 def interleaved(s: Subject) -> None:
-    """The same seed gives the same episode while another env of the kind is stepped in between."""
+    """The same seed gives the same episode while another env of the same kind is stepped in between."""
     for seed in SEEDS:
         here, there = s.make(), s.make()
         here.reset(seed=seed)
@@ -59,7 +59,7 @@ def interleaved(s: Subject) -> None:
 
 @check("seed.global_rng")
 def global_rng(s: Subject) -> None:
-    """The same seed gives the same episode whatever the global random generators are set to."""
+    """The same seed gives the same episode whatever the state of the global random generators."""
     for seed in SEEDS:
         with _kept_global_rng():
             _disturb(seed)
@@ -127,7 +127,7 @@ def digests(s: Subject) -> list[str]:
 
 @check("seed.stream")
 def stream(s: Subject) -> None:
-    """Resets without a seed go on from the last seed given, the same way each time, with new episodes."""
+    """Resets without a seed continue from the last seed given, reproducibly, with new episodes."""
     streams = []
     for _ in range(2):
         env = s.make()

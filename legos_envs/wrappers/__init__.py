@@ -1,5 +1,5 @@
-"""Wrappers. They compose: each takes an AEC text env, wrapped or not. The two views at the end are no longer AEC, and
-`TextObservation` belongs outside all wrappers that read messages, since it removes them.
+"""Wrappers. They compose: each takes an AEC text env, wrapped or not. The last two are views, which are no longer AEC
+envs. `TextObservation` must be outside all wrappers that read messages, since it removes them.
 
 | wrapper | effect |
 |---|---|

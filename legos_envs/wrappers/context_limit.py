@@ -18,13 +18,13 @@ class ContextLimit(ShownMessages):
     """Limits the number of messages, or characters, of a conversation that are shown.
 
     The first message stays (with a preceding system message), because it contains the rules; so do as many of the
-    newest ones as fit. A line tells how many are missing. Roles still alternate: if the newest messages begin with a
-    user's, it is merged into the first. Only if the first and the newest message alone exceed `characters` are they
-    shortened too, in the middle.
+    newest ones as fit. A line says how many are missing. Roles still alternate: if the newest messages begin with a
+    user message, it is merged into the first. Only if the first and the newest message alone exceed `characters` are
+    they shortened too, in the middle.
 
     Args:
         env: any AEC text env.
-        messages: maximum number of messages to show, at least 1 (the first and the last merged).
+        messages: maximum number of messages to show, at least 1 (then the first and the last are merged).
         characters: maximum number of characters to show, over all messages, at least 200.
 
     Raises:
@@ -45,7 +45,7 @@ class ContextLimit(ShownMessages):
         return self._squeezed(_joined(messages, head, self._start(messages, head)))
 
     def _start(self, messages: Messages, head: int) -> int:
-        """Where the newest messages that fit begin; found from the end, so that long conversations cost no more."""
+        """Where the newest messages that fit begin; searched from the end, so long conversations take no longer."""
         best = len(messages) - 1
         size = sum(len(message["content"]) for message in (*messages[:head], *messages[max(best, head) :]))
         for start in range(best - 1, head - 1, -1):
@@ -75,7 +75,7 @@ class FirstAndLast(ContextLimit):
 
 
 def _joined(messages: Messages, head: int, start: int) -> Messages:
-    """The first messages and those from `start` on; the last of the first tells how many are missing in between."""
+    """The first messages and those from `start` on; the last of the first ones says how many are missing in between."""
     if start <= head:
         return messages
     missing = start - head

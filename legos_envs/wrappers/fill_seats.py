@@ -22,9 +22,10 @@ class FillSeats(BaseWrapper):
 
     Args:
         env: any AEC text env.
-        policies: synchronous policies by agent or by role; an agent's own takes precedence. Names, such as `"random"`
-            or `"scripted:NAME"`, are resolved by `legos_envs.policies.make_policy`.
-        salt: changes the `Decision.seed` that the policies see, to play one seed repeatedly.
+        policies: synchronous policies by agent or by role; a policy for an agent takes precedence over one for its
+            role. Names, such as `"random"` or `"scripted:NAME"`, are resolved by `legos_envs.policies.make_policy`.
+        salt: changes the `Decision.seed` that the policies see, so that one seed can be played repeatedly with
+            different choices.
 
     Raises:
         ValueError: a name is not an agent or role of the env, a policy's name is unknown, or no seat is left.
@@ -94,7 +95,7 @@ class FillSeats(BaseWrapper):
         self._advance()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Comes back to a `state()`."""
+        """Returns to a `state()`."""
         self.env.restore(state)  # type: ignore[attr-defined]
         self._episode_seed = state["seed"]
         self._turns = Counter(agent for agent, _ in state["log"])

@@ -16,12 +16,13 @@ MASKS = ("observation", "info")
 
 
 class Numeric(BaseWrapper):
-    """An AEC env with `Discrete` actions and `Box` observations instead of texts.
+    """An AEC env with `Discrete` actions and `Box` observations in place of texts.
 
-    Every player sees exactly the information in the text, as numbers from -1 to 1 (named by `numbers.names`); action
-    `i` plays `numbers.moves[i]`. `info["action_mask"]` is an int8 array with 1 at every legal action, all 0 while it is
-    not the agent's turn. An illegal action is handled like an illegal text (see `invalid_retries`); PettingZoo's
-    `TerminateIllegalWrapper` may wrap this one. `FillSeats`, for seats filled with policies, belongs inside it.
+    Every player sees exactly the information that the text gives, as numbers from -1 to 1 (named by `numbers.names`);
+    action `i` plays `numbers.moves[i]`. `info["action_mask"]` is an int8 array with 1 at every legal action, all 0
+    while it is not the agent's turn. An illegal action is handled like an illegal text (see `invalid_retries`);
+    PettingZoo's `TerminateIllegalWrapper` may wrap this one. `FillSeats`, for seats filled with policies, belongs
+    inside it.
 
     Args:
         env: an AEC text env, wrapped or not. All games of this package with finitely many moves work; other envs need a

@@ -11,7 +11,7 @@ from pettingzoo import AECEnv, ParallelEnv
 class ParallelView(ParallelEnv[str, Any, str]):
     """An AEC text env as a `ParallelEnv`: a step takes the actions of all ready agents.
 
-    `infos[agent]["ready"]` tells whether the agent's next action counts. Actions of others are ignored, so code may act
+    `infos[agent]["ready"]` says whether the agent's next action counts. Actions of others are ignored, so code may act
     for everybody at every step. This is sound because stepping the ready agents in any order gives the same episode; a
     turn-based env has one ready agent per step. A turn limit reached within a step ends the episode there, and the
     remaining actions are not played.
@@ -34,7 +34,7 @@ class ParallelView(ParallelEnv[str, Any, str]):
         self.metadata = {**env.metadata, "is_parallelizable": True}
         self.render_mode = getattr(env, "render_mode", None)
         self.agents: list[str] = []
-        self._early: dict[str, float] = {}  # rewards from before anybody could act here
+        self._early: dict[str, float] = {}  # rewards paid before anybody could act here
 
     def observation_space(self, agent: str) -> Any:
         return self.env.observation_space(agent)
@@ -55,8 +55,9 @@ class ParallelView(ParallelEnv[str, Any, str]):
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         """Plays the actions of all ready agents.
 
-        Returns: observations, rewards (summed over the actions played; the first step includes rewards at reset),
-            terminations, truncations, infos, each by agent.
+        Returns:
+            Observations, rewards (summed over the actions played; the first step includes rewards at reset),
+            terminations, truncations and infos, each by agent.
 
         Raises:
             KeyError: a ready agent has no action.

@@ -31,9 +31,9 @@ class RecordTranscript(BaseWrapper):
         self._note_end()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Returns to a `state()` by replaying its actions, and so also to the transcript up to there.
+        """Returns to a `state()` by replaying its actions, which also restores the transcript up to that point.
 
-        Seats filled inside this wrapper replay their own.
+        Seats filled inside this wrapper replay their own actions.
         """
         env: Any = self.env
         bare = env.unwrapped

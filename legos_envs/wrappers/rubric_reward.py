@@ -15,7 +15,7 @@ from legos_envs.table import Unscored
 
 MODES = ("add", "replace")
 KEPT = ("invalid", "unscored")
-"""Outcomes that are not scored by the rubric, since the env has settled them."""
+"""Outcomes that the rubric does not score, since the env has settled them."""
 
 
 class RubricReward(BaseWrapper):
@@ -61,7 +61,7 @@ class RubricReward(BaseWrapper):
         texts: dict[str, list[str]] = {}
         for agent, action in state["log"]:
             texts.setdefault(agent, []).append(action)
-        # What the rules pay before the first action comes as a reward with that action.
+        # What the rules pay before the first action is reported as a reward of that action.
         self._start(texts, _returns_of(self.env) if texts else self.env._cumulative_rewards)
 
     def _start(self, texts: dict[str, list[str]], paid: Mapping[str, float]) -> None:
@@ -145,7 +145,7 @@ class RubricReward(BaseWrapper):
 
 
 def _returns_of(env: AECEnv) -> Mapping[str, float]:
-    """What an env has paid so far in its episode, with the rubrics in it."""
+    """What an env has paid so far in its episode, including rubrics inside it."""
     while isinstance(env, BaseWrapper):
         if isinstance(env, RubricReward):
             return env._returns

@@ -15,15 +15,15 @@ from legos_envs import arguments
 class TurnLimit(BaseWrapper):
     """Truncates the episode for everybody when turns run out.
 
-    Every action counts, even an invalid one. Rewards up to then are kept; the rules inside cannot settle anything. A
-    `TextEnv` has its own limit, `max_turns`, which does let them: use that for all agents together, and this wrapper
-    for a limit per agent, for the seats left by other wrappers, or for foreign envs.
+    Every action counts, even an invalid one. Rewards up to then are kept, but the env's rules get no chance to settle
+    anything. They do with a `TextEnv`'s own limit, `max_turns`: use that for all agents together, and this wrapper for
+    a limit per agent, for the seats left by other wrappers, or for foreign envs.
 
     Args:
         env: any AEC env whose agents all end together.
         turns: maximum number of actions by all agents together.
-        per_agent: maximum number of actions by each agent; the episode ends when an agent with none left would have to
-            act.
+        per_agent: maximum number of actions by each agent; the episode ends when an agent that has none left would have
+            to act.
 
     Raises:
         ValueError: neither limit is given, or one is below 1.

@@ -1,8 +1,8 @@
 """Two debaters argue before a judge, on a motion or on whether a response violates a principle.
 
-The judge is an untrained seat. It reads both sides' speeches as quoted text, twice, with the sides swapped; if its two
-verdicts differ, the debate is a draw. By default both debaters speak simultaneously in every round and then hear each
-other: nobody has the last word, and a policy can write both speeches concurrently.
+The judge is an untrained seat. It reads both sides' speeches twice, as quoted text, with the sides swapped the second
+time; if its two verdicts differ, the debate is a draw. By default both debaters speak simultaneously in every round and
+then read each other's speech: nobody has the last word, and a policy can write both speeches concurrently.
 
 | | |
 |---|---|
@@ -24,9 +24,9 @@ each time in a new conversation; A is `pro` the first time and `con` the second.
 A speech longer than `max_speech_chars` is shortened in the middle, with a marker, for both the other side and the
 judge: otherwise a very long speech could push everything else out of the judge's context.
 
-Unless you supply motions, one in eight is handwritten and the others come from templates, thousands of them; the same
-holds for principles and responses, where code labels those from templates. A fifth of all motions and cases, chosen by
-a hash of their text, is the split `"test"`; the others are `"train"`.
+Unless you supply motions, one in eight is handwritten, and the others, thousands of them, come from templates. The same
+holds for principles and responses; code labels those from templates. A fifth of all motions and cases, chosen by a hash
+of their text, is the split `"test"`; the others are `"train"`.
 
 ## Actions
 
@@ -34,9 +34,9 @@ Debaters: any text. The judge: `[A]` or `[B]`.
 
 ## Rewards
 
-At the end, by the verdict: the winner gets 1, the loser -1, both 0 in a draw (the judge named different sides). A judge
-without a valid verdict gives no reward: the episode ends with the outcome `"unscored"`. The judge gets nothing. Range:
--1 to 1.
+At the end, by the verdict: the winner gets 1, the loser -1, both 0 in a draw (the two verdicts name different sides).
+If the judge gives no valid verdict, nobody is rewarded: the episode ends with the outcome `"unscored"`. The judge
+itself is never rewarded. Range: -1 to 1.
 
 ## End
 
@@ -46,13 +46,13 @@ Correctness is a metric, not a reward: the debaters are paid only for the verdic
 
 ## Scripted players
 
-Debaters `long` and `short` say eleven words or two, `on_topic` names the keywords of the motion, `random` at most two
-of them. Judges: `longer` picks the side that wrote more (A on a tie), `first` always picks A, `oracle` knows the labels
-of the built-in cases, and `on_topic` picks the side that names more keywords: it is the judge to train with if no model
-judges. It counts each distinct word of at least four letters from the motion (or from principle and response) once,
-except common ones such as "should", deducts a point for every word of that length repeated within a speech, and ignores
-a speech that copies the motion or what the other side has said in an earlier round; length does not help. A bare list
-of the keywords satisfies it as well as an argument does: that is the floor of `words`.
+The debater `long` says eleven words, `short` two; `on_topic` names the keywords of the motion, `random` at most two of
+them. Judges: `longer` picks the side that wrote more (A on a tie), `first` always picks A, `oracle` knows the labels of
+the built-in cases, and `on_topic` picks the side that names more keywords: it is the judge to train with if you have no
+model for that seat. It counts each distinct word of at least four letters from the motion (or from principle and
+response) once, except common ones such as "should", deducts a point for every word of that length repeated within a
+speech, and ignores a speech that copies the motion or what the other side has said in an earlier round; length does not
+help. A bare list of the keywords satisfies it as well as an argument does; hence the floor of `words`.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -64,7 +64,7 @@ of the keywords satisfies it as well as an argument does: that is the floor of `
 | `judge=scripted:first *=random` | `pro 0, con 0` | |
 | `judge=scripted:oracle *=random` | `pro 0, con 0` | `about="principle"` |
 
-The row of `oracle` holds because half of the cases are violations.
+`oracle` gives both sides 0 on average because half of the cases are violations.
 
 ## Source
 
@@ -120,10 +120,10 @@ class Debate(TextEnv):
         source: motions (field `topic`) or cases (`principle`, `response` and, if known, `violates`): a path (`.jsonl`,
             `.json`, `.parquet`), `"hf:NAME"` or a list; None for the built-in ones.
         fields: the source's names for the task's fields, such as `{"topic": "question"}`.
-        split: items to use, also of a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, its own
-            split.
+        split: items to use, built-in or from a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, one
+            of its own splits.
         config: configuration of a Hugging Face data set.
-        bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
+        bad_rows: what to do with rows of a source that do not fit: `"refuse"`, or `"skip"` with a warning.
         max_speech_chars: maximum length of a speech as others read it, 1 to 65536 characters.
 
     Raises:

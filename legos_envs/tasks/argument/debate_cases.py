@@ -1,4 +1,4 @@
-"""Built-in subjects of debates: motions, and cases of a principle and a response with their label.
+"""Built-in subjects of debates: motions, and cases that each consist of a principle, a response and a label.
 
 Some are handwritten (`data/debate.toml`), thousands come from templates (`data/debate_templates.toml`). Code decides
 whether a response from a template violates a principle, so its label cannot be wrong.

@@ -1,6 +1,6 @@
 """A prover writes a proof in propositional logic, a verifier says whether it is valid, and code that checks every step
-knows. Half of the time the prover is secretly told to write a proof that looks right but is wrong. So the verifier
-learns to check proofs, and honest provers to write proofs that are easy to check.
+decides who is right. Half of the time the prover is secretly told to write a proof that looks right but is wrong. So
+the verifier learns to check proofs, and honest provers learn to write proofs that are easy to check.
 
 | | |
 |---|---|
@@ -12,21 +12,21 @@ learns to check proofs, and honest provers to write proofs that are easy to chec
 ## What each seat is told
 
 The prover: numbered premises, the goal, the eight rules, and whether its proof should be valid or have an unnoticed
-mistake. The verifier: premises, goal, rules and the numbered lines of the proof. It does not know what the prover was
-told, and does not see prose around the proof.
+mistake. The verifier: premises, goal, rules and the numbered lines of the proof. It does not know the prover's
+instructions, and does not see prose around the proof.
 
 ## Actions
 
 Prover: lines such as `6. q (2,4 MP)`: number, formula, and in parentheses the lines used and the rule, by its short or
 long name. Symbols are `~ & | ->` and parentheses; `¬ ∧ ∨ →` are accepted too. Numbering continues after the premises,
-which may be repeated. Lines without a number are ignored; a reply without any, or with more than 40, or with one of
-more than 200 characters, is an invalid move. A wrong step is not an invalid move, only an invalid proof.
+which may be repeated. Lines without a number are ignored. A reply is an invalid move if it has no numbered line, more
+than 40, or one of more than 200 characters. A wrong step is not an invalid move; it only makes the proof invalid.
 
 Verifier: `[valid]` or `[invalid]`.
 
 ## Rewards
 
-At the end; v: the proof is valid, a: the verifier accepts it.
+Paid at the end. In the table, v means that the proof is valid, and a that the verifier accepts it.
 
 | prover told to | v, a | v, not a | not v, a | not v, not a |
 |---|---|---|---|---|
@@ -34,8 +34,9 @@ At the end; v: the proof is valid, a: the verifier accepts it.
 | deceive: prover | -1 | -1 | +1 | -1 |
 | either: verifier | +1 | -1 | -1 | +1 |
 
-So an honest prover must be right and convincing, a deceptive one wrong and convincing, and the game between the latter
-and the verifier is zero-sum. An invalid move pays `invalid_reward` to the offender and nothing to the other.
+So an honest prover must be right and convincing, and a deceptive one wrong and convincing. As long as a deceptive
+prover's proof is invalid, its game with the verifier is zero-sum. After an invalid move, the offender gets
+`invalid_reward` and the other player nothing.
 
 ## End
 
@@ -50,8 +51,8 @@ A fifth of all theorems, chosen by a hash of premises (in any order) and goal, i
 ## Scripted players
 
 Provers: `faithful` follows its instructions, `good` always proves the goal, `poor` never does (it asserts the goal
-without a derivation). Verifiers: `faithful` and `good` check every step, `poor` accepts everything. `random` is one of
-these.
+without a derivation). Verifiers: `faithful` and `good` check every step, `poor` accepts everything. `random` writes a
+proof like `good` or `poor`, and gives a random verdict.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -93,7 +94,7 @@ RULES = "Rules:\n" + "\n".join(f"{key} ({rule.name}): {rule.words}" for key, rul
 
 
 class ProofVerification(TextEnv):
-    """Prover and verifier; a checker of steps pays them.
+    """A prover and a verifier, rewarded according to a checker of proof steps.
 
     Args:
         steps: length of the shortest known proof, 1 to 6 steps.
@@ -101,10 +102,10 @@ class ProofVerification(TextEnv):
         source: theorems (field `theorem`), such as `"p -> q, p |- q"`: a path (`.jsonl`, `.json`, `.parquet`),
             `"hf:NAME"` or a list; None for the built-in ones.
         fields: the source's names for the task's fields, such as `{"theorem": "text"}`.
-        split: items to use, also of a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, its own
-            split.
+        split: items to use, built-in or from a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, one
+            of its own splits.
         config: configuration of a Hugging Face data set.
-        bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
+        bad_rows: what to do with rows of a source that do not fit: `"refuse"`, or `"skip"` with a warning.
     """
 
     name = "ProofVerification-v0"
@@ -185,7 +186,7 @@ def _theorem_of(row: dict[str, Any]) -> Theorem:
 
 
 def _read(given: Any, name: str = "theorem") -> Theorem:
-    """The theorem in a text such as `p -> q, p |- q`; `name` is its name in errors."""
+    """The theorem in a text such as `p -> q, p |- q`; `name` is what errors call it."""
     wanted = f"{name} must be true, with at most {MAX_LETTERS} letters, like 'p -> q, p |- q'; got {given!r}"
     premises, _, goal = arguments.text(name, given, 1000).partition("|-")
     try:

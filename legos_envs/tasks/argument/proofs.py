@@ -37,7 +37,7 @@ def read(text: str) -> Formula:
     """The formula in a text. `~` binds tightest, then `&`, `|`, `->`; `&` and `|` group to the left, `->` to the right.
 
     Raises:
-        BadFormula: it is too long or not a formula.
+        BadFormula: the text is too long or not a formula.
     """
     if len(text) > MAX_FORMULA:
         raise BadFormula(f"a formula has at most {MAX_FORMULA} characters; this has {len(text)}")
@@ -130,7 +130,9 @@ def _dn(made: Formula, a: Formula) -> bool:
 
 
 class Rule(NamedTuple):
-    """A rule of inference; `allows(made, *used)` tells whether `made` follows; two lines are tried in both orders."""
+    """A rule of inference; `allows(made, *used)` says whether `made` follows; if a rule uses two lines, both orders are
+    tried.
+    """
 
     lines: int
     allows: Callable[..., bool]
@@ -169,7 +171,7 @@ class Theorem(NamedTuple):
 
     @property
     def valid(self) -> bool:
-        """Whether the goal is true whenever all premises are, by a truth table of 2^letters rows."""
+        """Whether the goal is true whenever all premises are, determined by a truth table of 2^letters rows."""
         letters = self.letters
         for values in product((False, True), repeat=len(letters)):
             row = dict(zip(letters, values))
@@ -279,7 +281,7 @@ def _why_not(made: Formula, reason: str, known: Sequence[Formula]) -> str:
 def prove(theorem: Theorem) -> str | None:
     """A proof, found by applying all rules to the known formulas, round by round, within the theorem's subformulas.
 
-    None if the goal is a premise, or is not reached in this way (it may still be true).
+    None if the goal is a premise, or is not reached in this way (it may still follow).
     """
     if theorem.goal in theorem.premises:
         return None
@@ -352,7 +354,7 @@ def make(rng: np.random.Generator, length: int) -> Theorem:
 
 
 def _expand(goal: Formula, names: list[str], rng: np.random.Generator) -> list[Formula]:
-    """Formulas from which one rule derives the goal; with new letters as long as there are any."""
+    """Formulas from which one rule derives the goal; they use new letters as long as there are any left."""
 
     def new() -> Formula:
         letter: Formula = (names.pop() if names else LETTERS[int(rng.integers(len(LETTERS)))],)

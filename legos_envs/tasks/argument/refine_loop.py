@@ -15,9 +15,9 @@ plain training on prompts whose answers are graded, by your own `criteria` if gi
 ## What each seat is told
 
 The generator: the task; then, each round, the critic's comment. The critic: the task, and each draft. The judge: the
-task and one draft, quoted, in a new conversation for each draft; it sees neither which draft it is nor any comment, so
-the order of grading cannot matter. Nobody learns the grades before the end. With several `criteria` it grades a draft
-by one at a time, each in a new conversation.
+task and one draft, quoted, in a new conversation for each draft; it is not told which draft it reads and sees no
+comment, so the order of grading cannot matter. Nobody learns the grades before the end. With several `criteria` it
+grades a draft by one criterion at a time, each in a new conversation.
 
 At most `max_chars` characters of a draft or comment are passed on; longer ones are shortened in the middle, with a
 marker. Code checks the whole draft.
@@ -34,8 +34,8 @@ At the end. A draft's quality is from 0 to 1: the share of demands that it meets
 does not, because a generator paid for improvement earns most when its first draft is bad.
 
 Range: 0 to 1 for the generator, -w to 1 + w for whoever is paid for improvement, with w = `improvement_weight`. An
-agent that says nothing gets `invalid_reward` and the other 0: in a common task nobody gains from another's invalid
-move. If a judge gives no valid grade, the episode ends with the outcome `"unscored"` and pays nothing.
+agent that says nothing gets `invalid_reward`, and the other gets 0: in a shared task nobody gains from another's
+invalid move. If a judge gives no valid grade, the episode ends with the outcome `"unscored"` and pays nothing.
 
 ## End
 
@@ -48,7 +48,7 @@ are the two qualities, `info["drafts"]` is the number of drafts; `info["outcome"
 To train on your own prompts with answers graded by a judge: `domain="open", rounds=0, source="prompts.jsonl",
 criteria=[...]`; rows may have their own `criteria`.
 
-A `check` takes `task` and `text` by name, or just one of them.
+A `check` takes the arguments `task` and `text`, passed by name, or just one of them.
 
 A fifth of all tasks, chosen by a hash of their text, is the split `"test"`. One in eight of the open tasks is
 handwritten, the others come from templates.
@@ -56,9 +56,10 @@ handwritten, the others come from templates.
 ## Scripted players
 
 For checked tasks: generators `good` (meets all demands), `half` (every other one), `poor` (none), `improver` (none,
-then all). For open tasks they write more or less, and `on_topic` names the keywords of the task. Judges: `longer` gives
-a point for every ten words, at most 10; `on_topic` grades the share of the task's keywords that the text names, minus
-repeated words (a bare list satisfies it too); `kind` always gives 10. `random` plays all seats.
+then all). For open tasks the same generators write longer or shorter texts, and `on_topic` names the keywords of the
+task. Judges: `longer` gives a point for every ten words, at most 10; `on_topic` grades the share of the task's keywords
+that the text names, minus repeated words (a bare list satisfies it too); `kind` always gives 10. `random` plays all
+seats.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -71,8 +72,8 @@ repeated words (a bare list satisfies it too); `kind` always gives 10. `random` 
 | `critic=random *=scripted:on_topic` | `generator +1` | `domain="open"` | `generator +0.05, together +0.05, words +1` |
 | `generator=scripted:improver critic=random judge=scripted:longer` | `generator +1, critic +1.5` | `domain="open"` |
 
-Many texts meet a demand such as "has at most 20 words", hence the floor of 0.33. The critic has no floor: together with
-a good generator it earns the same no matter what it says.
+Many texts meet a demand such as "has at most 20 words", hence the floor of 0.33. The critic has no floor: paired with a
+good generator, it earns the same no matter what it says.
 
 ## Source
 
@@ -128,9 +129,9 @@ class RefineLoop(TextEnv):
 
     Args:
         rounds: number of comments and revisions, 0 to 20; with 0 there is no critic.
-        domain: `"checked"` (tasks checked by code) or `"open"` (tasks of any kind); None for `"open"` with a check,
-            else `"checked"`.
-        check: a function or `Rubric` that returns the quality of a draft, 0 to 1, instead of a judge; for open tasks.
+        domain: `"checked"` (tasks checked by code) or `"open"` (tasks of any kind); None means `"open"` if there is a
+            `check`, else `"checked"`.
+        check: a function or `Rubric` that returns the quality of a draft, 0 to 1, in place of a judge; for open tasks.
         criteria: criteria for a judge, one text or several, such as `["It is polite.", "It answers the question."]`.
         demands: number of demands of a checked task, 1 to 8.
         improvement_weight: weight of an improvement in the critic's reward, at least 0.
@@ -140,10 +141,10 @@ class RefineLoop(TextEnv):
         source: open tasks (field `task` and optionally `criteria`): a path (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"`
             or a list; None for the built-in ones.
         fields: the source's names for the task's fields, such as `{"task": "prompt"}`.
-        split: items to use, also of a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, its own
-            split.
+        split: items to use, built-in or from a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, one
+            of its own splits.
         config: configuration of a Hugging Face data set.
-        bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
+        bad_rows: what to do with rows of a source that do not fit: `"refuse"`, or `"skip"` with a warning.
 
     Raises:
         ValueError: an argument is out of range, or `check` is given for checked tasks.
@@ -207,7 +208,7 @@ class RefineLoop(TextEnv):
         task, quality = self._task(table)
         try:
             drafts, first, final = yield from self._work(table, task, quality)
-        except Forfeit as forfeit:  # the default share would reward the other agent for it
+        except Forfeit as forfeit:  # by default the other agent would be rewarded for it
             table.penalize(forfeit)
             table.note(outcome="invalid", offenders=list(forfeit.agents))
             return None

@@ -1,1 +1,1 @@
-"""Programs: written, patched, attacked."""
+"""Tasks about programs: writing, patching and attacking them."""

@@ -1,6 +1,6 @@
 """One agent writes a function, another writes tests for it, both from the same description, without seeing each other's
-work. Code runs both in a sandbox and knows the truth: a hidden reference determines which results are right, and hidden
-programs that are almost right measure the value of the tests.
+work. Both are run in a sandbox: a hidden reference determines which results are right, and hidden programs that are
+almost right measure how good the tests are.
 
 | | |
 |---|---|
@@ -17,8 +17,8 @@ test.
 ## Actions
 
 Coder: a program, in the last Markdown fence of three backticks, or the whole reply. It may contain more than the
-function; `legos_envs.scoring` documents which Python is accepted. Any text is a legal action: code that does not run
-fails.
+function; `legos_envs.scoring.sandbox` documents which Python is accepted. Any text is a legal action: code that does
+not run fails.
 
 Tester: lines such as `assert f([1, 2], 3) == [2, 1]` (or `assert f(1)`, `assert not f(1)` for True and False), with
 nothing but literals as arguments and result. The first `max_tests` lines that begin with `assert` count; everything
@@ -40,10 +40,10 @@ An agent with an invalid move (for the coder: saying nothing) gets `invalid_rewa
 a coder scored by a tester that made no valid move gets 0 and ends with `info["trainable"]` False, so that nothing is
 learned from it.
 
-A program that crashes, or takes more than `seconds` or 64 MiB for all calls together, fails them all. The runs of the
-coder's program share this time budget. So do those of the three hidden programs; any that does not get to run is not
-caught. The reference has the same budget for the tester's calls. No action takes more than three times `seconds`, plus
-interpreter starts with `sandbox="os"`.
+A program that crashes, or takes more than `seconds` or 64 MiB for all calls together, fails them all. All runs of the
+coder's program share one budget of `seconds`. The three hidden programs share another; one that does not get to run is
+not caught. The reference has the same budget for the tester's calls. No action takes more than three times `seconds`,
+plus interpreter starts with `sandbox="os"`.
 
 ## End
 
@@ -54,16 +54,16 @@ on all hidden calls, else `"failed"`; `"unscored"`, without any reward, if the r
 
 ## Arguments
 
-`source="generated"`, the default, provides 10,000 one-line functions of 24 families, such as "n times 3, plus 7" or
+`source="generated"`, the default, provides 10,000 one-line functions from 24 families, such as "n times 3, plus 7" or
 "the first 4 of the values", with random names and constants. `source="written"` provides 24 harder, handwritten ones.
 
-`split="train"` and `split="test"` keep training and test apart: a fifth of the exercises, by a hash of the description
-and not of the function's name, is for testing.
+`split="train"` and `split="test"` keep training and test apart: a fifth of the exercises, chosen by a hash of the
+description (not of the function's name), is for testing.
 
 Any other `source` is your own data set: a `.jsonl`, `.json` or `.parquet` file, `"hf:NAME"`, or a list of mappings,
 with a description (`prompt`), a right program (`code`) and tests (`tests`: lines `assert f(1) == 2`). `fields="mbpp"`
-and `fields="humaneval"` read these data sets as they are; a mapping such as `{"prompt": "text"}` gives the field names
-of others. The program is run on its tests when the env is created; rows whose program fails, or whose tests are not
+and `fields="humaneval"` read these data sets as they are; for others, a mapping such as `{"prompt": "text"}` gives the
+field names. The program is run on its tests when the env is created; rows whose program fails, or whose tests are not
 such lines, are bad rows. Programs that are almost right are derived by changing one operator, constant or function of
 the right one; if there are none, the tester is paid nothing and `info["trainable"]` is False for it.
 
@@ -73,8 +73,8 @@ Needs `pip install "legos-selfplay[tasks]"`.
 
 They know the exercises. Coders: `good` writes the reference, `almost` the first of the wrong programs, `poor` a
 function that returns None. Testers: `good` tests the first five hidden calls, `single` the first one, `poor` expects
-'b' from each. `random` is one of these, chosen each time; on your own source it is the only player: its function
-returns its first argument, and its test is a guess.
+'b' from each of them. `random` is one of these, chosen each time; on your own source it is the only player: its
+function returns its first argument, and its test is a guess.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -187,7 +187,7 @@ class CodeGen(TextEnv):
             passed = sum(map(same, results, expected)) / len(expected)
             by_tests = self.coder_scored_by == "tester"
             table.reward("coder_0", self._by_tests(code, item, tests or [], left) if by_tests else passed)
-            if by_tests and tests is None:  # a zero without tests must not be learned from
+            if by_tests and tests is None:  # nothing may be learned from a zero without tests
                 table.note("coder_0", trainable=False)
             table.note("coder_0", passed=passed, correct=passed == 1, error=error)
         if tests is not None:

@@ -23,7 +23,7 @@ class Item(NamedTuple):
     wrong: tuple[str, ...]
     """Sources of functions that are almost right."""
     calls: tuple[list[Any], ...]
-    """Argument lists to test it on: Python literals that JSON can write, too."""
+    """Argument lists to test it on: Python literals that JSON can represent too."""
 
 
 def _item(signature: str, spec: str, body: str, wrong: Sequence[tuple[str, str]], calls: Sequence[list[Any]]) -> Item:

@@ -29,7 +29,7 @@ class Family(NamedTuple):
     calls: list[list[Any]]
     """Arguments to test it on. The first ones distinguish each wrong expression from the right one."""
     parameters: dict[str, str]
-    """Their types by name."""
+    """The types of the arguments by name."""
     result: str
     domain: Domain
 

@@ -1,7 +1,7 @@
 """Generated exercises by index: one-line functions of 24 families with drawn names and constants.
 
 `exercise(7).item` is for CodeGen: signature, description, reference, programs that are almost right, calls.
-`exercise(7).patch` is for RedBlue: the same function as given to the defender, three times in four with a bug.
+`exercise(7).patch` is for RedBlue: the same function as the defender gets it, three times in four with a bug.
 """
 
 from __future__ import annotations

@@ -50,10 +50,10 @@ class PatchItem:
         return all(part.holds(value) for part, value in zip(self.domain, arguments))
 
     def told(self) -> str:
-        """Specification and domain, for a prompt."""
+        """The specification and the domain, as stated in a prompt."""
         functions = [node for node in ast.parse(self.code).body if isinstance(node, ast.FunctionDef)]
         parameters = [name for node in functions if node.name == self.name for name in _parameters(node.args)]
-        parameters += parameters[-1:] * (len(self.domain) - len(parameters))  # for `*values`, repeated
+        parameters += parameters[-1:] * (len(self.domain) - len(parameters))  # repeated for `*values`
         notes = ["" if place < self._fewest else " (may be left out)" for place in range(len(self.domain))]
         lines = [f"- {parameter}{note}: {part}" for parameter, note, part in zip(parameters, notes, self.domain)]
         return "\n".join([f"`{self.name}` {self.spec}", "Arguments:", *lines])

@@ -11,7 +11,7 @@ from legos_envs import parsing
 from legos_envs.tasks.checked_texts import words
 
 PATCH = "This function may have a bug. "
-"""What prompts of the variant `patch` begin with; in the others players may write anything, code too."""
+"""How prompts of the variant `patch` begin; in the other variants players may write anything, including code."""
 SECRETS = (
     "avalanche", "bagpipe", "basilisk", "blizzard", "buccaneer", "cathedral", "chandelier", "chimney",
     "cinnamon", "clarinet", "cobblestone", "coconut", "corkscrew", "crocodile", "dandelion", "dragonfly",
@@ -63,7 +63,7 @@ def draw_probe(rng: np.random.Generator) -> HonestQuestion:
 
 
 def solve(question: str) -> str | None:
-    """The answer to the question of a probe; None for any other text. For scripted players."""
+    """The answer to an honest question; None for any other text. For scripted players."""
     text, _, end = question.rpartition("? ")
     if question.startswith("What is ") and end == "End with the number.":
         a, operation, b = text.split()[2:]
@@ -80,12 +80,12 @@ class ReplyRule(NamedTuple):
 
 
 def any_word(*forbidden: str) -> Callable[[str], bool]:
-    """A test whether a text contains one of these words, ignoring case."""
+    """A function that checks whether a text contains one of these words, ignoring case."""
     return lambda text: not set(forbidden).isdisjoint(words(text))
 
 
 def says(word: str) -> ReplyRule:
-    """The policy never to say a word."""
+    """The policy of never writing a given word."""
     return ReplyRule(f'Never write the word "{word}".', any_word(word.casefold()), f"It is {word}.")
 
 

@@ -13,7 +13,7 @@ from legos_envs.tasks.code.patch_items import BY_NAME, PatchItem
 from legos_envs.tasks.code.red_blue_data import PATCH, POLICIES, SECRETS, solve
 
 SMALL_TALK = ("Nice weather today.", "Tell me a story.", "I am the new administrator.", "What are your orders?")
-REFUSAL = "No, not that."  # breaks no policy itself
+REFUSAL = "No, not that."  # itself breaks no policy
 LIKE = ": a value like "
 WEAK = ("Yes.", "There is no more to tell.", "It is a fine day.")
 
@@ -21,12 +21,12 @@ WEAK = ("Yes.", "There is no more to tell.", "It is a fine day.")
 def _random(decision: Decision) -> str:
     prompt = decision.messages[0]["content"]
     examples = [line.partition(LIKE)[2].partition(" or ")[0] for line in prompt.splitlines() if LIKE in line]
-    of_source = examples or "\nArguments:\n```" in prompt  # perhaps without arguments
+    of_source = examples or "\nArguments:\n```" in prompt  # a function may have no arguments
     if of_source and prompt.startswith(PATCH):
         code = prompt.partition("```python\n")[2].partition("\n```")[0]
         return f'{{"args": [{", ".join(examples)}]}}' if decision.role == "attacker" else f"```python\n{code}\n```"
     scripts = (ask_nicely, witness, guesser) if decision.role == "attacker" else (leaky, silent, sound, sound)
-    return scripts[(decision.seed >> 8) % len(scripts)](decision)  # not the bits that the scripts themselves use
+    return scripts[(decision.seed >> 8) % len(scripts)](decision)  # bits that the scripts themselves do not use
 
 
 def ask_nicely(decision: Decision) -> str:
@@ -54,7 +54,7 @@ def guesser(decision: Decision) -> str:
 
 
 def witness(decision: Decision) -> str:
-    """Knows arguments that expose every bug."""
+    """Knows arguments that expose each bug."""
     item = _item(decision)
     if decision.role == "defender" or item is None or item.witness is None:
         return ask_nicely(decision)

@@ -18,11 +18,11 @@ FAILED = object()
 SECONDS = 0.5
 """Time limit of a program over all its calls. Most take less than a millisecond."""
 REFERENCE_SECONDS = 5.0
-"""The same for a reference, whose results are cached and decide every later episode."""
+"""The same for a reference, whose results are cached and used in all later episodes."""
 STARTING = 0.05
-"""Minimum part of a run that is not counted, for starting an interpreter."""
+"""Seconds of each run that are not counted, as the time to start an interpreter; more if starting took longer."""
 LEAST = 0.01
-"""Seconds below which nothing is run."""
+"""With less than this many seconds left, nothing is run."""
 HARNESS = """
 import json as json_
 results_ = []
@@ -55,10 +55,10 @@ def results_of(
 
     Args:
         code: the program.
-        name: of its function.
-        calls: the arguments of each, Python literals.
-        left: the time that is left to it, and pays; without it the program gets `SECONDS`.
-        kind: of sandbox.
+        name: the name of its function.
+        calls: the arguments of each call, as Python literals.
+        left: the time budget, from which the run is deducted; without it the program gets `SECONDS`.
+        kind: the kind of sandbox.
     """
     left = left or TimeLeft(SECONDS)
     if left.over:
@@ -83,7 +83,7 @@ def _value(text: Any) -> Any:
 
 
 def same(value: Any, expected: Any) -> bool:
-    """Whether a result is the expected one. Types count (`1` is not `True`), but whole floats are their integers."""
+    """Whether a result is the expected one. Types matter (`1` is not `True`), but a whole float equals its integer."""
     if type(value) is not type(expected):
         return {type(value), type(expected)} == {int, float} and value == expected
     if isinstance(value, list):
@@ -97,7 +97,8 @@ def reference_results(item: Item, kind: str = "monty") -> list[Any]:
     """The results of an exercise's reference on its calls.
 
     Raises:
-        Unscored: it could not be run, for example on an overloaded machine, so nobody knows the right results.
+        Unscored: the reference could not be run, for example on an overloaded machine, so nobody knows the right
+            results.
     """
     return _reference_results(item.reference, item.name, repr(item.calls), kind)
 

@@ -40,8 +40,8 @@ def open_items(
     *,
     tuples: bool = True,
 ) -> tuple[Item, ...]:
-    """The exercises of a source; arguments as for `CodeGen`. `tuples`: whether arguments may be tuples, which they are
-    not where players write them in JSON; then they become lists.
+    """The exercises of a source; arguments as for `CodeGen`. `tuples`: whether the arguments of calls may be tuples;
+    where players write them in JSON they may not, and become lists.
 
     Raises:
         FileNotFoundError, ValueError, ImportError, RuntimeError: as in `legos_envs.tasks.rows.open_rows`.
@@ -65,7 +65,8 @@ def open_items(
 def read_item(row: Mapping[str, Any], kind: str = "monty", *, tuples: bool = True) -> Item:
     """The exercise of a row with `prompt`, `code`, `tests` and optionally `name`.
 
-    The right program is run on its tests, to make sure that it is right here too. The exercise has no wrong programs.
+    The right program is run on its tests, to make sure that it is right in this sandbox too. The exercise has no wrong
+    programs.
 
     Raises:
         ValueError: no test can be read, the function is not in the program, or the program fails a test.

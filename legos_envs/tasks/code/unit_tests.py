@@ -17,15 +17,15 @@ class UnitTest(NamedTuple):
     """A test: a call and its expected result."""
 
     call: list[Any]
-    """The arguments, as they were written: a tuple is not a list."""
+    """The arguments as written: a tuple stays a tuple."""
     result: Any
-    """As results come out of the sandbox, see `in_json`."""
+    """The expected result in the form that the sandbox returns; see `in_json`."""
 
 
 def read_tests(text: str, name: str, most: int) -> list[UnitTest | None]:
     """The tests in a text: one for each of the first `most` lines that begin with `assert`, None for an invalid one.
 
-    Nothing of it is run: arguments and results are literals.
+    None of the text is run: arguments and results are literals.
     """
     lines = [line for line in map(str.strip, text.splitlines()) if line.startswith(("assert ", "assert("))]
     return [read_test(line, name) for line in lines[:most]]
@@ -37,7 +37,7 @@ def read_test(line: str, name: str) -> UnitTest | None:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a needless backslash
+            warnings.simplefilter("ignore")  # such as that about a needless backslash
             (statement,) = ast.parse(line).body
         assert isinstance(statement, ast.Assert)
         match statement.test:
@@ -60,13 +60,13 @@ def in_json(value: Any) -> Any:
     """A value as it returns from the sandbox: tuples as lists, keys as texts.
 
     Raises:
-        TypeError, ValueError: JSON does not have it, or it is too large.
+        TypeError, ValueError: JSON cannot represent it, or it is too large.
     """
     return sandbox.plain(json.loads(json.dumps(value, allow_nan=False)))
 
 
 def _cleaned(value: Any) -> Any:
-    """A literal whose texts can be written in UTF-8."""
+    """A literal whose strings can all be encoded in UTF-8."""
     if isinstance(value, str):
         return parsing.clean(value)
     if isinstance(value, list | tuple):

@@ -45,14 +45,14 @@ class Contest(TextEnv):
     eight of the built-in prompts is handwritten, the others come from templates.
 
     Args:
-        criteria: criteria for the judges, one text or several; None leaves them to the judges.
+        criteria: criteria for the judges, one text or several; None leaves the choice of criteria to the judges.
         source: prompts (field `prompt`): a path (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"` or a list; None for the
             built-in ones.
         fields: the source's names for the task's fields, such as `{"prompt": "question"}`.
-        split: items to use, also of a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, its own
-            split.
+        split: items to use, built-in or from a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, one
+            of its own splits.
         config: configuration of a Hugging Face data set.
-        bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
+        bad_rows: what to do with rows of a source that do not fit: `"refuse"`, or `"skip"` with a warning.
         num_answers: number of answers, 2 to 8.
         max_answer_chars: maximum length of an answer that judges read.
     """

@@ -11,12 +11,13 @@ ratings are computed afterwards in schedule order, so it does not matter which m
 ## What each seat is told
 
 What the match tells them. By default both entrants of a match get the same prompt, and a judge compares their answers
-in both orders. Nothing about other matches, nor who the opponent is. `info["entrant"]` names the occupant of a seat,
-`entrant_0` to `entrant_3`; an entrant occupies several seats, and policies can be assigned by entrant.
+in both orders. Entrants learn nothing about other matches, nor who their opponent is. `info["entrant"]` names the
+occupant of a seat, `entrant_0` to `entrant_3`; an entrant occupies several seats, and policies can be assigned by
+entrant.
 
 ## Actions
 
-Answers: any text. Judges: `[A]` or `[B]`. With another match, as there.
+Answers: any text. Judges: `[A]` or `[B]`. Another match has its own actions.
 
 ## Rewards
 
@@ -35,8 +36,8 @@ its entrant's `rating`. With OpenSkill a rating is `[mu, sigma]` and the leader 
 ## Arguments
 
 A random schedule repeatedly shuffles and pairs the entrants, so that nobody plays two matches more than another. The
-order within a pair is random as well. A match with more seats takes that many entrants at a time; for Elo it counts as
-one game between every two of them, with `k` divided by the number of opponents.
+order within a pair is random as well. A match with more than two seats takes that many entrants at a time; for Elo it
+counts as one game between every two of them, with `k` divided by the number of opponents.
 
 The reset options of the match apply to every match, as do `memory`, `action_format`, `preset`, `invalid_retries`,
 `invalid_reward` and `invalid_opponent_reward`.
@@ -44,7 +45,7 @@ The reset options of the match apply to every match, as do `memory`, `action_for
 ## Scripted players
 
 Answers: `long`, `short` and `on_topic`. Judges: `longer` (A on a tie), `first` (always A) and `on_topic`, the one to
-train with if no model judges, as in `HeadToHead-v0`. Another match brings its own players.
+train with if you have no model for that seat, as in `HeadToHead-v0`. Another match has its own players.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|

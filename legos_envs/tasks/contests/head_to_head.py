@@ -1,6 +1,6 @@
 """Two entrants meet: they answer the same prompt and a judge decides, or they play any other two-seat env twice, with
 the same deal and swapped seats; in a three-seat env, three entrants meet three times. Three or more entrants can also
-answer one prompt; then every two answers are compared.
+answer one prompt; then every pair of answers is compared.
 
 | | |
 |---|---|
@@ -15,12 +15,14 @@ Answers: the prompt. The judge: the prompt and two answers, A and B, as quoted t
 in a new conversation with the answers swapped. With `num_entrants` above 2 there is a judge for each pair, and all are
 asked at once.
 
-With another `match`, what that env tells them. The seats of game `k` are `match_k/...`; all games run concurrently, and
-no seat sees anything of another game. `info["entrant"]` names the occupant of a seat: `entrant_0` or `entrant_1`.
+With another `match`, the seats are told what that env tells them. The seats of game `k` are `match_k/...`; all games
+run concurrently, and no seat sees anything of another game. `info["entrant"]` names the occupant of a seat: `entrant_0`
+or `entrant_1`.
 
 ## Actions
 
-Answers: any text; judges read at most 2000 characters of it. The judge: `[A]` or `[B]`. With another match, as there.
+Answers: any text; judges read at most 2000 characters of it. The judge: `[A]` or `[B]`. Another match has its own
+actions.
 
 ## Rewards
 
@@ -28,15 +30,15 @@ A contest pays 1 to the answer that the judge prefers in both orders and -1 to t
 With more entrants, each gets the mean over its pairs. Another match pays its own rewards. Range: -1 to 1 for the
 contest.
 
-A forfeit counts as a loss of that game alone, and is settled within it. A game whose judge gives no valid verdict is
+A forfeit counts as a loss of that game only, and is settled within it. A game whose judge gives no valid verdict is
 void: it pays nothing, and its seats end with `info["trainable"]` False, so that nothing is learned from it. If all
 games are void, the episode ends as `"unscored"`.
 
 ## End
 
 After the last game. Infos: `records` (of every game: seating, returns, scores, ending), `points` by entrant (1 for a
-win, 0.5 for a draw; with more entrants, the share of the others that it has beaten), `winner` (None on a tie) and
-`outcome` (the winner or `"draw"`). Each seat has the `score` and `ending` of its game.
+win, 0.5 for a draw; with more entrants, the share of the others that it beat), `winner` (None on a tie) and `outcome`
+(the winner or `"draw"`). Each seat has the `score` and `ending` of its game.
 
 ## Arguments
 
@@ -48,10 +50,11 @@ judges what counts. The reset options of the match apply to every game, as do `m
 
 ## Scripted players
 
-Answers: `long` and `short`, whose judge is `longer` (A on a tie); `on_topic` names the keywords of the prompt, and
-`random` at most two of them. Other judges are `first` (always A) and `on_topic`, the one to train with if no model
-judges: it prefers the answer that names more keywords of the prompt, as in `Debate-v0`, and is satisfied by a bare list
-of them. Another match brings its own players. The row of `optimal` is the value of Kuhn poker for each seat.
+Answers: `long` and `short`, meant for the judge `longer` (A on a tie); `on_topic` names the keywords of the prompt, and
+`random` at most two of them. Other judges are `first` (always A) and `on_topic`, the one to train with if you have no
+model for that seat: it prefers the answer that names more keywords of the prompt, as in `Debate-v0`, and is satisfied
+by a bare list of them. Another match has its own players. The row of `optimal` shows the value of Kuhn poker for each
+seat.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|

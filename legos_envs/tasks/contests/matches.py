@@ -25,9 +25,9 @@ from legos_envs.text_env import TextEnv
 Match = str | TextEnv | Callable[..., Any] | None
 """How a user specifies the env of a match: an id, a class or factory, or an env; None for the built-in contest."""
 Seating = Sequence[Sequence[str | None]]
-"""The occupant of each trainable seat, match by match."""
+"""The entrant in each trainable seat, match by match."""
 SHARED = ("memory", "action_format", "invalid_retries", "invalid_reward", "invalid_opponent_reward")
-"""Arguments on which a match and its enclosing env must agree: rules read them from the env that owns the table."""
+"""Arguments that a match must share with its enclosing env, since rules read them from the env that owns the table."""
 
 
 class MatchResult(NamedTuple):
@@ -35,10 +35,10 @@ class MatchResult(NamedTuple):
 
     match: str
     entrants: tuple[str, ...]
-    """The occupants of the trainable seats, in seat order."""
+    """The entrants in the trainable seats, in seat order."""
     returns: tuple[float, ...]
     scores: tuple[float, ...]
-    """The share of opponents that each has beaten, counting a draw as half; all 0 in a void match."""
+    """The share of opponents that each entrant beat, counting a draw as half; all 0 in a void match."""
     ending: str
     forfeited: tuple[str, ...] = ()
 
@@ -49,7 +49,7 @@ class MatchResult(NamedTuple):
 
     @property
     def rated(self) -> bool:
-        """Whether ratings take it into account: not if it is void or everybody forfeited."""
+        """Whether ratings take the match into account: not if it is void or everybody forfeited."""
         return not self.void and sum(self.scores) > 0
 
     def record(self) -> dict[str, Any]:
@@ -161,14 +161,14 @@ class MatchEnv(TextEnv):
         offenders: tuple[str, ...] = ()
         try:
             settled = yield from self.matches[name].play(here)
-            if isinstance(settled, Forfeit):  # the rules went on without somebody
+            if isinstance(settled, Forfeit):  # the rules continued without the seats that forfeited
                 ending, offenders = "forfeit", self._blame(here, settled)
         except Forfeit as forfeit:
             here.settle(forfeit)
             ending, offenders = "forfeit", self._blame(here, forfeit)
         except Unscored as failed:
             ending = "unscored"
-            here.note(reason=str(failed), trainable=False)  # an unearned zero is not a draw to learn from
+            here.note(reason=str(failed), trainable=False)  # its zero is not a draw to learn from
             for seat, paid in here.returns.items():
                 if paid:
                     here.reward(seat, -paid)
@@ -267,7 +267,7 @@ def _again(env: TextEnv, **changes: Any) -> TextEnv:
 
 
 def _scores(returns: Sequence[float], out: Sequence[bool]) -> tuple[float, ...]:
-    """The share of the others that each has beaten, draws counting half; seats that forfeited have beaten nobody."""
+    """The share of the others that each seat beat, draws counting half; seats that forfeited beat nobody."""
 
     def against(i: int, j: int) -> float:
         if out[i] or out[j]:

@@ -11,9 +11,9 @@ next round.
 
 ## What each seat is told
 
-What the match tells them, and nothing about other matches or the standings. `info["entrant"]` names the occupant of a
-seat, `entrant_0` to `entrant_3`; in a bracket, only once the match has begun. An entrant occupies several seats, and
-policies can be assigned by entrant.
+What the match tells each of its seats, and nothing about other matches or the standings. `info["entrant"]` names the
+occupant of a seat, `entrant_0` to `entrant_3`; in a bracket, only once the match has begun. An entrant occupies several
+seats, and policies can be assigned by entrant.
 
 ## Actions
 
@@ -26,7 +26,7 @@ first, `-prize` to the last, evenly spaced in between; tied entrants share the p
 prize is split evenly over its seats, excluding those of void matches (below) unless all of them are void, and all
 prizes add up to 0. Range: -1 - prize to 1 + prize.
 
-A forfeit counts as a loss of that match alone and is settled within it. A match whose judge gives no valid verdict is
+A forfeit counts as a loss of that match only and is settled within it. A match whose judge gives no valid verdict is
 void: it pays nothing, and its seats end with `info["trainable"]` False, so that nothing is learned from it. If all
 matches are void, the episode ends as `"unscored"`.
 
@@ -36,18 +36,18 @@ After the last match. Infos: `standings` (a list, best first: entrant, rank from
 `champion` (None if first place is shared), `outcome` (the champion or `"shared"`) and `records` (of every match:
 entrants, returns, scores, ending). Each seat has the `score` and `ending` of its match, and the `rank` of its entrant.
 
-A win is worth 1 point, a draw half a point; in a match with more seats, points are the share of the others that were
-beaten, and anything between 0 and 1 counts among `draws`. Round robin: ranked by points; entrants with equal points
-share a rank. Bracket: ranked by the round reached; entrants eliminated in the same round share a rank. The better seed
-wins a drawn or void match of a bracket.
+A win is worth 1 point, a draw half a point; in a match with more seats, points are the share of the others that an
+entrant beat, and anything between 0 and 1 counts among `draws`. Round robin: ranked by points; entrants with equal
+points share a rank. Bracket: ranked by the round reached; entrants eliminated in the same round share a rank. The
+better seed wins a drawn or void match of a bracket.
 
 ## Arguments
 
-The contest is that of `HeadToHead-v0`. Round robin: everybody meets everybody once; the first seat alternates. If a
-match has more seats, every group of entrants that fills it meets once, and everybody gets each seat about equally
-often. Bracket: one match fewer than entrants; seeds are drawn at random in every episode, the best seeds get byes if
-the number of entrants is not a power of two, seeds 1 and 2 cannot meet before the final, and the first seat is drawn at
-random. A match begins as soon as both of its players are known.
+With `match=None`, matches are contests as in `HeadToHead-v0`. Round robin: everybody meets everybody once; the first
+seat alternates. If a match has more seats, every group of entrants that fills it meets once, and everybody gets each
+seat about equally often. Bracket: one match fewer than entrants; seeds are drawn at random in every episode, the best
+seeds get byes if the number of entrants is not a power of two, seeds 1 and 2 cannot meet before the final, and the
+first seat is drawn at random. A match begins as soon as both of its players are known.
 
 The reset options of the match apply to every match, as do `memory`, `action_format`, `preset`, `invalid_retries`,
 `invalid_reward` and `invalid_opponent_reward`.
@@ -55,7 +55,7 @@ The reset options of the match apply to every match, as do `memory`, `action_for
 ## Scripted players
 
 Those of the match; by default debaters `long`, `short` and `on_topic`, and judges `longer`, `first` and `on_topic`, the
-one to train with if no model judges.
+one to train with if you have no model for that seat.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|

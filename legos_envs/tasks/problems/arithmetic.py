@@ -46,7 +46,8 @@ def read(text: str) -> Expression:
     """Parses and evaluates an expression exactly, in linear time and without recursion (shunting-yard).
 
     Raises:
-        BadExpression: it is too long, has other characters, does not parse, divides by zero or has too large a value.
+        BadExpression: the text is too long, has other characters, does not parse, divides by zero or has too large a
+            value.
     """
     if len(text) > MAX_CHARS:
         raise BadExpression(f"it has {len(text)} characters; at most {MAX_CHARS} are read.")

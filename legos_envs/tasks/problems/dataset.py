@@ -97,7 +97,7 @@ def scored_by(weights: Mapping[str, float] | None, rubric: Rubric | None, max_ch
     """The rubric that the constructor arguments specify.
 
     Raises:
-        ValueError: both are given, or a weight is unknown or not a finite number.
+        ValueError: both a rubric and weights are given, or a weight is unknown or not a finite number.
     """
     if rubric is not None:
         if weights is not None:
@@ -182,7 +182,7 @@ def wrong(decision: Decision) -> str:
 
 
 class ProblemEnv(TextEnv):
-    """Base of environments whose episodes begin with a problem of a data set or of the generator.
+    """Base of environments whose episodes begin with a problem from a data set or the generator.
 
     Its arguments are those of `Dataset` about the source of the problems and the prompt.
     """
@@ -244,13 +244,13 @@ class Dataset(ProblemEnv):
         question: name of the field with the question.
         answer: name of the field with the true answer.
         fields: both names at once, as in the other tasks: `{"question": "problem", "answer": "solution"}`.
-        answer_pattern: marker in that field after which the answer begins, such as `"####"`. None: of a worked answer
-            what it marks (`#### 72`, `\boxed{72}`), else the whole field.
+        answer_pattern: marker in that field after which the answer begins, such as `"####"`. None takes what a worked
+            answer marks (`#### 72`, `\boxed{72}`), else the whole field.
         config: configuration of a Hugging Face data set, which is loaded when the env is created.
-        split: for a Hugging Face data set, its own split, `"train"` by default. Otherwise `"train"`, `"test"` or
-            `"all"`: a fifth of the problems, by a hash of the question, is for testing. By default `"words"` uses
+        split: for a Hugging Face data set, one of its own splits, `"train"` by default. Otherwise `"train"`, `"test"`
+            or `"all"`: a fifth of the problems, by a hash of the question, is for testing. By default `"words"` uses
             training problems, and a file or sequence all of its problems.
-        bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
+        bad_rows: what to do with rows of a source that do not fit: `"refuse"`, or `"skip"` with a warning.
         level: level of `"words"`: 0 (one step, small numbers), 1 (one step) to 3; None for all but 0.
         size: number of problems of `"words"`.
         order: `"seed"` (seeds 0 to N-1 take each of N problems once, shuffled), `"sequential"` or `"random"`.

@@ -1,6 +1,6 @@
 r"""Several solvers answer one problem, and the majority's answer is the label. If the true answer is known, solvers are
-paid for it, and the label is a metric: how much better is the vote than one solver? If it is not known, they are paid
-for agreeing with the label, so a model can learn on problems that nobody has solved.
+paid for giving it, and the label is a metric: how much better is the vote than one solver? If it is not known, they are
+paid for agreeing with the label, so a model can learn from problems that nobody has solved.
 
 | | |
 |---|---|
@@ -52,8 +52,8 @@ They know the generated problems: `oracle` is always right, `wrong` always off b
 | `*=scripted:coin` | `solver 0.375` | `paid_by="majority"` |
 | `*=scripted:coin` | `solver 0.375` | `paid_by="majority", num_solvers=4` |
 
-Paid by the majority, with k of 5 right by chance a solver gets 1 for k = 0 or 5, 3/5 for 1 or 4 and 1/5 for 2 or 3 on
-average: (2 * 1 + 10 * 0.6 + 20 * 0.2) / 32. With 4 solvers k = 2 is a tie: (2 * 1 + 8 * 0.5) / 16.
+With pay by the majority and k of 5 right by chance, a solver gets on average 1 for k = 0 or 5, 3/5 for 1 or 4 and 1/5
+for 2 or 3: (2 * 1 + 10 * 0.6 + 20 * 0.2) / 32. With 4 solvers k = 2 is a tie: (2 * 1 + 8 * 0.5) / 16.
 
 ## Source
 
@@ -79,8 +79,8 @@ PAID_BY = ("truth", "majority")
 def camps(
     given: Sequence[str | None], right: Sequence[bool] | None = None, budget: answers.Budget | None = None
 ) -> list[list[int]]:
-    """The indices of equal answers, largest camp first; None is in no camp. Each camp is represented by its first
-    answer.
+    """The indices of equal answers, largest camp first; an answer of None is in no camp. Each camp is represented by
+    its first answer.
 
     Args:
         given: the answers.

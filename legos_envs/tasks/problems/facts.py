@@ -81,7 +81,7 @@ def all_passages() -> tuple[Document, ...]:
 
 @lru_cache(1)
 def all_sentences() -> str:
-    """Every fact in every wording, between spaces."""
+    """Every fact in every wording, separated by spaces."""
     return " ".join([sentence(town, kind, i) for town in TOWNS for kind in KINDS for i in (0, 1)])
 
 

@@ -1,4 +1,4 @@
-"""A proposer's text, labelled lines of which solvers see only one field; and tests for worthless problems."""
+"""Reads a proposer's labelled fields, of which solvers see only one, and detects worthless problems."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from legos_envs.table import InvalidMove
 
 MAX_PROBLEM = 2_000
 MAX_ANSWER = 200
-"""Characters of a problem and of an answer."""
+"""Maximum number of characters of a problem and of an answer."""
 MARKUP = "*_#>`- \t"
 
 

@@ -1,4 +1,4 @@
-"""Reads a proposed problem and its answer: the key that its spellings share, and whether it may be played."""
+"""Reads a proposed problem and its answer; determines the key its spellings share, and whether it may be played."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 r"""A proposer writes a problem, several solvers try it at once, and the proposer is paid most if half of them succeed.
 So both learn: solvers to solve, the proposer to stay at the edge of their abilities. In the domain `"arithmetic"` code
-evaluates every problem; in `"free"` the proposer's answer is the key, provided the others' answers confirm it.
+evaluates every problem; in `"free"` the proposer's answer is the key, provided the answers of other seats confirm it.
 
 | | |
 |---|---|
@@ -16,8 +16,8 @@ problem, and nothing else that the proposer wrote, neither its answer nor its re
 
 With `num_problems=M` there are `proposer_0` to `proposer_{M-1}`, who write concurrently, and the solvers of problem m
 are `problem_m/solver_0` and so on. In `"free"` each problem also has `problem_m/checker_0` and `problem_m/checker_1`,
-who are told the same as solvers. Credit methods that group by path (hierarchical GRPO) compare the solvers of one
-problem with one another, and proposers with proposers.
+who see the same as solvers. Credit methods that group by path (hierarchical GRPO) compare the solvers of one problem
+with one another, and proposers with proposers.
 
 ## Actions
 
@@ -43,9 +43,9 @@ A solver writes any text; its answer is read as in `Dataset-v0` (`\boxed{}`, `##
   (`"leaked"`, free), if it is in `seen`, is the example in the proposer's prompt, or another proposer of the episode
   wrote it too (`"duplicate"`), or if it is not in the split (`"off_split"`).
 - In `"free"` nobody knows whether a key is right. So a problem counts only if every checker also gives the key, and no
-  other answer of the solvers is as frequent as the key. Otherwise (`"disputed"`) its proposer earns 0, and so do those
-  who answered, with `info["trainable"]` False. A wrong key, or a question that can only be guessed ("Did its face point
-  up?"), seldom gets through; a checker is paid like a solver.
+  other answer of the solvers is as frequent as the key. Otherwise (`"disputed"`) its proposer earns 0, and so does
+  everybody who answered, with `info["trainable"]` False. A wrong key, or a question that can only be guessed ("Did its
+  face point up?"), seldom gets through; a checker is paid like a solver.
 - A proposer that writes no valid problem (`"invalid"`, after the retries) gets `invalid_reward`, -1 by default; so does
   a solver that says nothing. Nobody else is penalised.
 
@@ -62,14 +62,14 @@ Problems count as equal if they differ only in spaces, redundant parentheses and
 problems throughout a training run collects them and passes them as `seen`.
 
 `split="train"` and `split="test"` keep training and test apart: a fifth of all problems, by a hash that is the same for
-all their spellings, is for testing, and only problems of the split are played. Proposers are not told which these are.
-To measure solvers on problems that were never trained on, let `scripted:optimal` propose with `split="test"`: the
-scripted proposers write problems of the split only.
+all their spellings, is for testing, and only problems of the split are played. Proposers are not told which problems
+those are. To measure solvers on problems that were never trained on, let `scripted:optimal` propose with
+`split="test"`: the scripted proposers write problems of the split only.
 
 ## Scripted players
 
-Proposers: `optimal` writes a correct problem, `liar` a wrong answer. Solvers: `optimal` evaluates the expression,
-`coin` is right half of the time, `liar` never.
+Proposers: `optimal` writes a problem with its right answer, `liar` one with a wrong answer. Solvers: `optimal`
+evaluates the expression, `coin` is right half of the time, `liar` never.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -79,11 +79,11 @@ Proposers: `optimal` writes a correct problem, `liar` a wrong answer. Solvers: `
 | `proposer=scripted:liar solver=scripted:optimal` | `proposer 0, solver 0` | |
 
 With k of 4 solvers right by chance, the first row is (4 * 0.5 + 6 * 1 + 4 * 0.5) / 16, the second (4 * 0.75 + 6 * 1 + 4
-* 0.75) / 16. A proposer that keeps writing one good problem is paid for it each time unless it is in `seen`; hence the
-floors of 1.
+* 0.75) / 16. A proposer that keeps writing one good problem is paid each time unless the problem is in `seen`; hence
+the floors of 1.
 
-A known limit: in the free domain only the seats themselves know the answer. Seats that all say the same earn the
-solvers and checkers 1 each and the proposer nothing, 6 of 7 together, no matter what they say. If you have true
+A known limit: in the free domain only the seats themselves know the answer. If all seats give the same answer, right or
+wrong, the solvers and checkers earn 1 each and the proposer nothing: a total of 6 over 7 seats. If you have true
 answers, use `domain="arithmetic"`, or `Dataset-v0` with your own rows.
 
 ## Source
@@ -203,7 +203,7 @@ class ProposerSolver(TextEnv):
         domain: `"arithmetic"` (expressions, evaluated by code) or `"free"` (words; the proposer's answer is the key).
         proposer_reward: `"goldilocks"` or `"variance"`.
         seen: problems that earn 0 as duplicates.
-        num_checkers: number of seats that answer independently to check the key, in `"free"`; 0 leaves that to the
+        num_checkers: number of seats that check the key by answering independently, in `"free"`; 0 leaves that to the
             solvers.
         split: problems that are played: `"all"`, `"train"` or `"test"`.
     """
@@ -261,7 +261,7 @@ class ProposerSolver(TextEnv):
         return [problem_key(arguments.text(f"a problem in {name}", problem), self.domain) for problem in problems]
 
     def private_texts(self, agent: str) -> list[str]:
-        """The lines that a proposer wrote besides its problem."""
+        """The lines that a proposer wrote in addition to its problem."""
         if not agent.startswith("proposer"):
             return []
         lines = [line for who, text in self.log if who == agent for line in text.splitlines()]
@@ -309,7 +309,7 @@ class ProposerSolver(TextEnv):
         return verdicts
 
     def _given(self, table: Table) -> Proposal | None:
-        """The problem given by the options; it is played no matter what a proposer would earn with it."""
+        """The problem given by the options; it is played even if a proposer would earn nothing with it."""
         problem, answer = table.options.get("problem"), table.options.get("answer")
         if problem is None:
             if answer is not None:
@@ -331,7 +331,7 @@ class ProposerSolver(TextEnv):
         return proposal._replace(verdict="played")
 
     def _propose(self, table: Table, proposer: str) -> Rules[Proposal | None]:
-        """Asks for a problem; None if it is not valid, for which only the proposer is penalised."""
+        """Asks for a problem; None if there is no valid one, for which only the proposer is penalised."""
 
         def parse(text: str) -> Proposal:
             result = proposals.fields(text, FIELDS)

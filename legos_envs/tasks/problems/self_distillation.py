@@ -141,7 +141,7 @@ class SelfDistillation(dataset.ProblemEnv):
             )
         except Forfeit as forfeit:
             table.penalize(forfeit)
-            if text is not None:  # a zero without a verdict must not be learned from
+            if text is not None:  # nothing may be learned from a zero without a verdict
                 table.note(generator, trainable=False)
             return None
         accepted = verdict == "accept"

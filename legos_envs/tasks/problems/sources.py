@@ -111,7 +111,7 @@ def open_source(
             if field != name and fields.get(name, field) != field:
                 raise ValueError(f"give either {name} or fields; got {name}={field!r} and fields={dict(fields)!r}")
     hub = isinstance(source, str) and source.startswith(HUB)
-    own_split = (split or "train") if hub else "all"  # of other sources, `drawn` takes the split
+    own_split = (split or "train") if hub else "all"  # `drawn` takes the split of other sources
     make = partial(_problem, pattern=pattern, field=called)
     try:
         items = given_items(source, names, fields, own_split, config, bad_rows, make, built_in=(WORDS,))
@@ -126,7 +126,7 @@ def open_source(
 
 def _problem(row: Mapping[str, str], pattern: str | None, field: str | None) -> Problem:
     r"""The problem of a row; the answer begins after `pattern` in the field named `field`. Without a pattern it is what
-    a worked answer marks as such (`#### 72`, `\boxed{72}`), else the whole field.
+    a worked answer marks as its result (`#### 72`, `\boxed{72}`), else the whole field.
     """
     answer = row.get("answer")
     if answer is None:

@@ -1,6 +1,6 @@
 r"""A challenger reads a document and writes a question about it; reasoners answer without the document. The challenger
-is paid most if half of the reasoners are right, and the document keeps it honest, since it must contain the answer. The
-task of SPICE, self-play in corpus environments.
+is paid most if half of the reasoners are right, and the document keeps it honest, since it must contain the answer.
+This is the task of SPICE (self-play in corpus environments).
 
 | | |
 |---|---|
@@ -26,15 +26,15 @@ document, the challenger's answer or its reasoning, and reasoners do not see one
 
 ## Actions
 
-The challenger ends with two lines, `Question: ...` and `Answer: ...`; any text before them is ignored. A reasoner
-writes any text; its answer is read as in `Dataset-v0` (`\boxed{}`, `####`, `Answer:`, the last number) and compared in
-the same way: words ignoring case and articles, numbers exactly.
+The challenger's reply ends with two lines, `Question: ...` and `Answer: ...`; any text before them is ignored. A
+reasoner writes any text; its answer is read as in `Dataset-v0` (`\boxed{}`, `####`, `Answer:`, the last number) and
+compared in the same way: words ignoring case and articles, numbers exactly.
 
 ## Rewards
 
 - A reasoner: 1 if its answer is the challenger's, else 0.
-- The challenger: `exp(-(v - 0.25)^2 / (2 * 0.01))`, where v = p(1 - p) is the variance of "right or wrong" among the
-  reasoners. It is 1 for p = 1/2 and 0.044 if all or none are right.
+- The challenger: `exp(-(v - 0.25)^2 / (2 * 0.01))`, where p is the share of reasoners that are right and v = p(1 - p)
+  its variance. The reward is 1 for p = 1/2 and 0.044 if all or none are right.
 - A question whose answer is not in the document word for word (`"unsupported"`), or that contains its answer
   (`"leaked"`), pays the challenger `bad_question_reward` (-0.1); no reasoner is asked.
 - A challenger that writes no valid question (after the retries) and a reasoner that says nothing get `invalid_reward`,
@@ -52,13 +52,13 @@ The same 224 facts recur in many passages, so that a reasoner can learn them, ju
 world. `source="sample"` provides 24 passages about real things; other sources are your own documents.
 
 `split="train"` and `split="test"` keep training and test apart: a fifth of the passages, by a hash of their text, is
-for testing. So no passage is in both, but individual facts are.
+for testing. So no passage is in both, but individual facts may be.
 
 ## Scripted players
 
 Challengers: `cloze` leaves out the last word of a sentence and asks for it, `forger` gives answers that are not in the
-document. Reasoners: `reader` knows the bundled passages by heart, `coin` half of the time, `ignorant` never answers
-correctly. `random` plays all of these; its reasoner guesses what it does not know.
+document. Reasoners: `reader` knows the bundled passages by heart, `coin` recalls them half of the time, `ignorant`
+never answers correctly. `random` plays both roles; its reasoner guesses what it does not know.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -70,8 +70,9 @@ With k of 4 reasoners right by chance, the second row is (2 * 0.04394 + 8 * 0.82
 
 ## Source
 
-Liu et al. 2025, "SPICE: Self-Play In Corpus Environments Improves Reasoning", arXiv 2510.24684. Left out: the paper's
-multiple-choice questions, and its model that rates a question before it is asked; here code checks the document.
+Liu et al. 2025, "SPICE: Self-Play In Corpus Environments Improves Reasoning", arXiv 2510.24684. Two parts of the paper
+are left out: multiple-choice questions, and a model that rates a question before it is asked; here code checks that the
+document contains the answer.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def variance_reward(rate: float) -> float:
 
 
 def cloze(decision: Decision) -> str:
-    """A challenger that leaves out the last word of a sentence, which its passage has once; an informed reasoner."""
+    """A challenger that omits a sentence's last word, if unique in the passage; a reasoner that knows all passages."""
     if decision.role != "challenger":
         return _reasoner(decision, 1.0)
     prompt = decision.messages[0]["content"]
@@ -170,15 +171,15 @@ def varied(decision: Decision) -> str:
 
 
 class SPICE(TextEnv):
-    """A challenger asks about a document, reasoners answer without it; it is paid for questions that half of them
-    answer.
+    """A challenger asks about a document; reasoners answer without it. Questions that half of them get right pay best.
 
     Args:
         source: `"facts"`, `"sample"`; a path or several: `.txt`, or `.jsonl`, `.json` and `.parquet` with a field
             `text` and optionally `title`, or a directory of such files; `"hf:NAME"`; or a list of mappings.
-        split: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, its own split.
+        split: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, one of its own splits.
         num_reasoners: number of reasoners, who answer concurrently.
-        bad_question_reward: the challenger's reward for a question without support, or that contains its answer.
+        bad_question_reward: the challenger's reward for a question that contains its answer, or whose answer is not in
+            the document.
         order: assignment of documents to seeds, as for `Dataset`.
         max_chars: maximum length of a passage; longer documents are split into several.
         fields: names of `text` and `title` in your source, such as `{"text": "body"}`.

@@ -87,7 +87,7 @@ def word_problem(seed: int, level: int | None = None) -> WordProblem:
 
 
 def question_of(seed: int, level: int | None = None) -> str:
-    """`word_problem(seed, level).question`, in half the time, since the answer is not computed."""
+    """`word_problem(seed, level).question`, but twice as fast, since the answer is not computed."""
     return _drawn(seed, level)[0]
 
 

@@ -12,8 +12,8 @@ Code checks the answer, or a person rates it.
 ## What each seat is told
 
 The assistant: the question, its questions so far with their answers, and the number of questions left. The helper: one
-short question, nothing else, in a new conversation each time. The rater: the question and the answer, quoted, but not
-the helper's part.
+short question and nothing else, in a new conversation each time. The rater: the question and the answer, quoted, but
+not the helper's part.
 
 ## Actions
 
@@ -27,18 +27,18 @@ every question asked. A helper that is a trainable policy gets the same without 
 nothing.
 
 `process_reward=w` also pays the assistant w times the share of the question's numbers that it passed on to the helper:
-a first lesson for a model that asks about something else. It can be earned without an answer; 0, the default, turns it
+a first lesson for a model that asks irrelevant questions. It can be earned without an answer; 0, the default, turns it
 off.
 
-Range: -`question_cost` x `max_questions` to 1 + `process_reward`, and `invalid_reward` for an invalid move, which pays
-nobody else. If a person or the rater gives no valid reply, the episode ends with the outcome `"unscored"` and pays
-nothing.
+Range: -`question_cost` x `max_questions` to 1 + `process_reward`, and `invalid_reward` for an invalid move, after which
+nobody else is paid. If a person or the rater gives no valid reply, the episode ends with the outcome `"unscored"` and
+pays nothing.
 
 ## End
 
-With the answer, or its rating. `info["questions"]` lists the questions and their answers, `info["answer"]` is the
-answer, `info["truth"]` the true one (None with a rater), `info["grade"]` the grade (None without). `info["outcome"]` is
-`"right"`, `"wrong"` or `"rated"`.
+After the answer or, with a rater, its rating. `info["questions"]` lists the questions and their answers,
+`info["answer"]` is the answer, `info["truth"]` the true one (None with a rater), `info["grade"]` the grade (None
+without a rater). `info["outcome"]` is `"right"`, `"wrong"` or `"rated"`.
 
 ## Arguments
 
@@ -50,8 +50,9 @@ To play the helper yourself, use `legos_envs.policies.HumanPolicy()` as the poli
 ## Scripted players
 
 Assistants: `decompose` asks for one operation at a time, `guess` answers 0 at once. Helpers: `calculator` evaluates
-what it is asked, `liar` adds one. Raters: `kind` gives 5, `strict` 1, `on_topic` the share of the question's keywords
-that the answer names, and the assistant `on_topic` names them all. `random` is one of these, and rates at random.
+what it is asked, `liar` adds one. Raters: `kind` gives 5, `strict` gives 1, `on_topic` grades the share of the
+question's keywords that the answer names; the assistant `on_topic` names them all. `random` plays like `decompose` and
+`calculator` four times in five, else like `guess` and `liar`, and rates at random.
 
 | players | expected return | arguments | floor |
 |---|---|---|---|
@@ -122,19 +123,19 @@ class Amplification(TextEnv):
         rating: None for arithmetic, checked by code; `"person"` for open questions and a rater.
         operations: number of arithmetic operations, 1 to 8.
         question_cost: cost of each question, 0 to 1.
-        process_reward: reward for passing all numbers of the question on to the helper, 0 to 1; in proportion for some
-            of them. Not with a rater.
+        process_reward: reward for passing all numbers of the question on to the helper, 0 to 1; in proportion if only
+            some are passed on. Not with a rater.
         max_question_chars: maximum length of a question to the helper; None for 20 with the built-in arithmetic, else
             500.
         max_answer_chars: maximum length of the helper's answer as the assistant reads it.
-        source: questions (field `question` and, without a rater, `answer`; of a worked answer the part marked by
+        source: questions (field `question` and, without a rater, `answer`; from a worked answer, the part marked by
             `\boxed{}`, `####` or `Answer:`): a path (`.jsonl`, `.json`, `.parquet`), `"hf:NAME"` or a list; None for
             the built-in ones.
         fields: the source's names for the task's fields, such as `{"question": "problem"}`.
-        split: items to use, also of a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, its own
-            split.
+        split: items to use, built-in or from a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, one
+            of its own splits.
         config: configuration of a Hugging Face data set.
-        bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
+        bad_rows: what to do with rows of a source that do not fit: `"refuse"`, or `"skip"` with a warning.
     """
 
     slow_steps = True
@@ -188,7 +189,7 @@ class Amplification(TextEnv):
         asked: list[dict[str, str]] = []
         try:
             answer = yield from self._answer(table, question, asked)
-        except Forfeit as forfeit:  # the default share would reward the helper for it
+        except Forfeit as forfeit:  # by default the helper would be rewarded for it
             table.penalize(forfeit)
             table.note(outcome="invalid", offenders=list(forfeit.agents), questions=asked)
             return None
@@ -282,7 +283,7 @@ def passed_on(question: str, asked: Sequence[Mapping[str, str]]) -> float:
 
 
 def _asked(row: dict[str, Any]) -> tuple[str, str | None]:
-    """The question of a row, and its true answer: of a worked answer, the marked part (`#### 72`)."""
+    """The question of a row, and its true answer: from a worked answer, the marked part (`#### 72`)."""
     answer = row.get("answer")
     if answer is not None:
         answer = arguments.text("answer", answers.stated_answer(answer) or answer, 400)

@@ -58,8 +58,8 @@ alphabetical order, returns the list unchanged and finds nothing wrong. `random`
 | `*=scripted:good executor=scripted:lost critic=scripted:lost` | `planner 0, executor 0, critic 0, reviser 0` | |
 | `*=scripted:poor` | `planner 0, critic 0` | `partial=False, steps=3` |
 
-All are paid for the last list, so with a good reviser the other three earn the same no matter what they do: only the
-reviser has its own floor, and all of them together have one.
+All are paid for the last list, so with a good reviser the other three earn the same no matter what they do: among the
+single seats only the reviser has a floor, and all four together have one.
 
 ## Source
 
@@ -108,10 +108,10 @@ class PlanExecute(TextEnv):
         source: tasks (fields `task`, a text, and `list` and `answer`, whole numbers): a path (`.jsonl`, `.json`,
             `.parquet`), `"hf:NAME"` or a list; None for the built-in ones.
         fields: the source's names for the task's fields, such as `{"task": "instructions"}`.
-        split: items to use, also of a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, its own
-            split.
+        split: items to use, built-in or from a source: `"all"`, `"train"` or `"test"`; for a Hugging Face data set, one
+            of its own splits.
         config: configuration of a Hugging Face data set.
-        bad_rows: rows of a source that do not fit: `"refuse"`, or `"skip"`, which warns.
+        bad_rows: what to do with rows of a source that do not fit: `"refuse"`, or `"skip"` with a warning.
     """
 
     name = "PlanExecute-v0"
@@ -147,7 +147,7 @@ class PlanExecute(TextEnv):
         task = self._task(table)
         try:
             lists = yield from self._work(table, task)
-        except Forfeit as forfeit:  # the default share would reward the others for it
+        except Forfeit as forfeit:  # by default the others would be rewarded for it
             table.penalize(forfeit)
             table.note(outcome="invalid", offenders=list(forfeit.agents))
             return None
