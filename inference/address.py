@@ -38,7 +38,7 @@ _ADDRESS = re.compile(
     r"(?P<path>(?:/[\w.~%+=:,-]*)*)",
     re.IGNORECASE | re.ASCII,
 )
-"""Narrow on purpose: no client can read such an address differently from us."""
+"""Deliberately narrow, so that no client can parse such an address differently."""
 
 
 class SecretError(ValueError):
@@ -83,7 +83,7 @@ class Address:
 
 
 def has_secret(text: str) -> bool:
-    """Whether a word holds a user name, password or key the way addresses do; prompts may mention anything."""
+    """Whether a word holds a user name, password or key as part of an address; prompts may mention anything."""
     return not re.search(r"\s", text) and any(pattern.search(text) for pattern, _ in HIDDEN[: len(_IN_ADDRESSES)])
 
 

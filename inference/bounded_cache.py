@@ -12,14 +12,14 @@ V = TypeVar("V")
 
 
 class BoundedCache(Generic[V]):
-    """Values by key; the least recently used are forgotten first.
+    """Values by key; the least recently used are dropped first.
 
     Args:
-        most: entries.
-        most_bytes: about how much memory keys and values may take together, as estimated by `footprint`.
+        most: maximum number of entries.
+        most_bytes: maximum memory of keys and values together, as estimated by `footprint`.
 
     Attributes:
-        nbytes: about how much they take.
+        nbytes: estimate of the memory they take.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
@@ -31,7 +31,7 @@ class BoundedCache(Generic[V]):
         return len(self._kept)
 
     def get(self, key: Hashable) -> V | None:
-        """The value of a key, if it is still here. TypeError for a key that cannot be hashed."""
+        """The value of a key, if it is still cached. TypeError for a key that cannot be hashed."""
         with self._lock:
             found = self._kept.get(key)
             if found is None:

@@ -69,7 +69,7 @@ def load(
 
     Raises:
         ModelNotFound: nothing of that name.
-        UnsafeModel: the directory wants its own code to be run.
+        UnsafeModel: the directory requires running its own code.
         AdapterError: the adapter does not fit.
         InferenceError: this process was forked from one that has loaded a model.
     """
@@ -95,7 +95,7 @@ def load_tokenizer(name_or_path: str | Path) -> Any:
 
     Raises:
         ModelNotFound: nothing of that name.
-        UnsafeModel: the directory wants its own code to be run.
+        UnsafeModel: the directory requires running its own code.
     """
     import mlx_lm.utils
 
@@ -125,7 +125,7 @@ def widen(model: nn.Module) -> None:
 
 _streams = threading.local()
 _users: list[int] = []
-"""The process in which MLX was prepared: in a fork of it, MLX waits for threads that are not there."""
+"""The process in which MLX was prepared: in a fork of it, MLX would wait for threads that do not exist."""
 
 
 def release_streams() -> None:
@@ -192,7 +192,7 @@ def find_model(name_or_path: str | Path) -> Path:
 
 
 def is_here(name_or_path: str | Path) -> bool:
-    """Whether `find_model` needs no download."""
+    """Whether `find_model` can answer without a download."""
     name = str(name_or_path)
     on_hub = _HUB_NAME.fullmatch(name)
     if name in BUNDLED or os.path.exists(os.path.expanduser(name)) or on_hub is None:
@@ -222,7 +222,7 @@ def _no_such_model(name: str, why: str) -> str:
 
 
 def _safe_config(path: Path) -> dict[str, Any]:
-    """The parsed config.json; refuses directories that ask for their own code to be run."""
+    """The parsed config.json; rejects directories that require running their own code."""
     configs = {}
     for file in ("config.json", "tokenizer_config.json"):
         if (path / file).is_file():
@@ -268,7 +268,7 @@ def bundled_digest(name: str) -> str | None:
 
 
 def context_length(model: nn.Module, config: dict[str, Any] | None = None) -> int:
-    """Most tokens of prompt and completion together, from the model's arguments or its config.json; else no limit.
+    """Most tokens of prompt and completion together, from the model's arguments or its config.json; otherwise no limit.
 
     Wrappers of a text model keep its arguments in `text_config`; GPT-2 uses other names.
     """

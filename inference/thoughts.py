@@ -1,8 +1,8 @@
 """Where a model's thought begins and ends, and when it must be closed: for the engine, renderers and training.
 
 A thinking model answers `<think>...</think>answer`; some chat templates write the `<think>` themselves. A limit on the
-thought is a rule on token ids: after that many tokens the next one is `</think>`, whatever the model would say. The
-tokens of a reply thus suffice to tell which of them the rule wrote, in this process and over HTTP.
+thought is a rule on token ids: after that many tokens the next one is `</think>`, whatever the model would write. So
+the tokens of a reply alone show which of them the rule wrote, in this process and over HTTP.
 """
 
 from __future__ import annotations

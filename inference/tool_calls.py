@@ -52,7 +52,7 @@ def whole(roles: Sequence[str], contents: Sequence[str]) -> list[dict[str, Any]]
 
 
 def is_written_so(texts: Sequence[str]) -> bool:
-    """Whether a template writes calls in this format; texts: what it writes around a call's name and arguments."""
+    """Whether a template writes calls in this format; texts: its text around a call's name and arguments."""
     return len(texts) == 3 and _WRITTEN.search("\0".join(texts)) is not None
 
 

@@ -30,15 +30,15 @@ OBSERVATION = "{observation}"
 
 
 class InferenceError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base class of all errors that this package raises deliberately."""
 
 
 class ModelNotFound(InferenceError, FileNotFoundError):
-    """The name or path given to `load` holds no model."""
+    """There is no model under the name or path given to `load`."""
 
 
 class UnsafeModel(InferenceError, ValueError):
-    """The model directory asks for its own Python code to be run."""
+    """The model directory requires running its own Python code."""
 
 
 class UnsupportedModel(InferenceError, NotImplementedError):
@@ -76,7 +76,7 @@ class Guide(Protocol):
 class SamplingParams:
     """How a completion is drawn and when it ends: the one list of sampling options, with their defaults and ranges.
 
-    `Request`, the clients and the server's request models all read it, so a new number takes one line here, plus its
+    `Request`, the clients and the server's request models all read it, so a new number needs one line here, plus its
     use in `engine/sampling.py`.
 
     Attributes:
@@ -87,7 +87,7 @@ class SamplingParams:
         min_p: drop tokens less likely than this fraction of the most likely one; 0.0 drops none.
         speculate: most tokens, up to 8, that may be guessed ahead in a step; 0 guesses none. The tokens stay the same:
             a guess counts only if it is what would have been drawn.
-        seed: together with the index of the generated token it fixes every random draw, whatever else is in the batch.
+        seed: with the index of the generated token, determines every random draw, whatever else is in the batch.
             None draws a new seed for each request.
         stop_ids: tokens that end the completion (they are part of it); None means the tokenizer's end tokens.
         stop: texts that end the completion as soon as its own text contains one (needs the engine's tokenizer).

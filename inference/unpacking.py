@@ -38,11 +38,11 @@ _FEW_TOKENS = 1
 _MANY_TOKENS = 512
 """From this many on, MLX's own, slower unpacking is a small part of a product, and nothing is computed early."""
 _CACHED = 1 << 18
-"""Numbers unpacked at a time."""
+"""How many numbers are unpacked at a time."""
 _BYTE_BITS = (2, 4, 8)
 
 Room = Callable[[int], AbstractContextManager[None]]
-"""A context in which so many bytes will be allocated."""
+"""A context manager for code that allocates the given number of bytes."""
 
 
 def unpack(model: nn.Module, how: Dequantize = "auto", room: Room | None = None) -> None:
@@ -182,7 +182,7 @@ def _unpacked(layer: Any, dtype: mx.Dtype | None) -> mx.array:
 class _ByteTable:
     """`mx.dequantize` to float32, a few rows at a time, for weights with a whole number of values to a byte.
 
-    Takes a quarter of its time: a byte is one table lookup, and its values are still in the cache when they are scaled.
+    It takes a quarter of the time: each byte is one table lookup, and its values are still in the cache when scaled.
     """
 
     def __init__(self, layer: Any) -> None:
@@ -199,7 +199,7 @@ class _ByteTable:
 
     @classmethod
     def of(cls, layer: Any) -> _ByteTable | None:
-        """None for layers packed in another way."""
+        """The table for a layer; None if it is packed in another way."""
         return cls(layer) if layer.mode == "affine" and layer.bits in _BYTE_BITS else None
 
     def stretches(self) -> Iterator[slice]:

@@ -25,11 +25,11 @@ class TrainingError(RuntimeError):
 
 
 class GenerationError(TrainingError):
-    """No more episodes can be played; the weights are as good as before."""
+    """No more episodes can be played; the weights are unaffected."""
 
 
 class RankLost(TrainingError):
-    """Another rank of a data-parallel run has ended or cannot be reached."""
+    """Another rank of a data-parallel run has exited or cannot be reached."""
 
     def __init__(self, what: str):
         self.what = what
@@ -48,8 +48,7 @@ class NothingToLearn(TrainingError):
 class Stopped(BaseException):
     """The user asked the run to stop. `exit_code` is what a shell expects: 130 for Ctrl-C, 143 for SIGTERM.
 
-    Like KeyboardInterrupt it is not an `Exception`: it may be raised at any line, and error handlers there must not
-    catch it.
+    Like KeyboardInterrupt it is not an `Exception`: it may be raised at any line, and error handlers must not catch it.
     """
 
     def __init__(self, number: int):
@@ -68,7 +67,7 @@ class ExportError(ValueError):
 # --- `inference` is a common name: does Python find this project's package under it? ----------------------------
 
 OURS = "attach_stub(__name__, __file__)"
-"""A line in the first file of our `inference` that another one lacks."""
+"""A line in our `inference/__init__.py` that other packages of that name lack."""
 DISTRIBUTION = "legos-selfplay"
 
 

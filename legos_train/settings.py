@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 NULL = "null"
-"""The text for None in TOML arguments of an environment, like `--arg NAME=null`."""
+"""The text that stands for None in TOML arguments of an environment, like `--arg NAME=null`."""
 
 
 class Section(BaseModel):
@@ -62,12 +62,12 @@ Arguments = Annotated[dict[str, Any], AfterValidator(with_none)]
 
 
 def as_named(value: Any) -> Any:
-    """A method's settings; its name may stand for them: `credit="rae"`."""
+    """The settings of a method, which may be given as its name alone: `credit="rae"`."""
     return {"name": value} if isinstance(value, str) else value
 
 
 def as_entries(value: Any) -> Any:
-    """A list of tables; a single one may stand alone, and one with only an id may be that id."""
+    """A list of tables; accepts a single table, and a bare id in place of a table with only an id."""
     many = [value] if isinstance(value, str | dict | Section) else value
     if not isinstance(many, list | tuple):
         return value

@@ -38,7 +38,7 @@ class AdapterVersion:
 
     @property
     def blocked(self) -> bool:
-        """Whether requests still run under the versions that it waits for."""
+        """Whether requests still run under the versions that this one waits for."""
         self.after = tuple(version for version in self.after if version.running)
         return bool(self.after)
 
@@ -107,12 +107,12 @@ class AdapterBank:
         return sorted(used, key=lambda one: one.version)
 
     def release(self, adapter: AdapterVersion) -> None:
-        """One request less uses the adapter."""
+        """Releases one use of the adapter."""
         adapter.running -= 1
         self._free(adapter)
 
     def select(self, adapters: Sequence[AdapterVersion], fed: int) -> None:
-        """Set the adapters of the next forward pass's rows, in order, and how many tokens each row is fed."""
+        """Set the adapters of the rows in the next forward pass, in order, and how many tokens each row is fed."""
         self._selection.rows, self._selection.fed = len(adapters), fed
         slots = [adapter.slot for adapter in adapters]
         if len(set(slots)) == 1:

@@ -21,7 +21,7 @@ Joint = tuple[np.ndarray, np.ndarray, Ranks]
 
 @dataclass(slots=True)
 class Selection:
-    """Which slot the rows of the running forward pass use: one for all, or an index (n,) when they differ."""
+    """The slots that the rows of the running forward pass use: one for all, or an index (n,) if they differ."""
 
     uniform: int = 0
     index: mx.array | None = None

@@ -17,17 +17,17 @@ from inference.types import NUMBERS, Completion, FinishReason, Request, Sampling
 
 Json = dict[str, Any]
 MOST_PROMPTS = 128
-"""Per call; `legos serve` accepts no more."""
+"""Maximum prompts per call; `legos serve` accepts no more."""
 CALL_PROMPT_TOKENS = 100_000
-"""Tokens of the prompts of one call, but for a longer one alone; `legos serve` accepts bodies of 262,144 values."""
+"""Maximum prompt tokens per call, unless one prompt is longer; `legos serve` accepts bodies of 262,144 values."""
 CALL_TOKENS = 2048
 """Tokens that one call may generate: the answer arrives when its longest completion ends."""
 VLLM_NUMBERS = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "thinking_token_budget")
-"""The numbers of `SamplingParams` that vLLM reads; it ignores others without a word."""
+"""The numbers of `SamplingParams` that vLLM reads; it silently ignores others."""
 VLLM_EXTRA = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-"""Sent to vLLM with every call: what a call leaves out, vLLM takes from the model's `generation_config.json`."""
+"""Sent to vLLM with every call, since vLLM takes missing values from the model's `generation_config.json`."""
 _NO_EFFECT = ("max_tokens", "speculate")
-"""The numbers that do not change how likely a token is to be drawn."""
+"""The numbers that do not change the probability of a token."""
 _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 _SENT = (*(option.name for option in NUMBERS), "stop_ids", "stop")
 _values = attrgetter(*_SENT)
@@ -115,9 +115,9 @@ def read(
 
     Args:
         answer: parsed JSON.
-        model: that was asked.
-        requests: that were sent.
-        version: of the model's weights.
+        model: the name in the requests.
+        requests: those that were sent.
+        version: version of the model's weights.
         digest: of the adapter's weights; a server that reports a digest must report this one.
         vocab: the tokens that the model knows; None: not known here.
 
@@ -186,10 +186,9 @@ def _tokens(choice: Json, request: Request, vocab: int | None) -> tuple[list[int
 
 
 def _changing(params: SamplingParams) -> list[str]:
-    """The numbers because of which tokens are not drawn from the raw distribution.
+    """The numbers that make sampling differ from the raw distribution, whose log-probabilities servers report.
 
-    That one has the log-probabilities that servers report. A limit on thoughts is among them: the tokens that close a
-    thought are not drawn at all.
+    A limit on thoughts is among them: the tokens that close a thought are not drawn at all.
     """
     names = (option.name for option in NUMBERS if option.name not in _NO_EFFECT)
     return [name for name in names if getattr(params, name) != _DEFAULTS[name]]

@@ -22,12 +22,12 @@ Way = Literal["pull", "push", "upload"]
 WINDOW = 256
 """Completions requested from one server at a time; fewer after it reported being full."""
 MISSES = 4
-"""How often in a row a server may fail to know an adapter that it should have."""
+"""How many times in a row a server may lack an adapter that it should have."""
 
 
 @dataclass(eq=False, slots=True)
 class Publication:
-    """Weights under a name that never means anything else. outstanding: requests that still need it."""
+    """Weights under a name that is never reused. outstanding: requests that still need it."""
 
     name: str
     packed: PackedAdapter
@@ -40,8 +40,8 @@ class Endpoint:
     """A server that speaks `/v1/completions` with token ids: `legos serve` or vLLM.
 
     Args:
-        client: of the server; it must not repeat by itself.
-        shelf: where servers take adapters from; None: they are sent.
+        client: of the server; it must not retry by itself.
+        shelf: where servers load adapters from; None: adapters are uploaded.
         kind: "vllm" if the address says so; otherwise detected.
         vocab: see `Fleet`.
     """
@@ -54,7 +54,7 @@ class Endpoint:
         self.kind, self.version, self.base, self.root = "", "", "", ""
         self.context = 0
         self._accepted: tuple[str, str, str, str | None] | None = None
-        """What was served first; anything else under this address is refused, however often it is met."""
+        """What was served first; anything else under this address is always refused."""
         self.info: ServerInfo | None = None
         self.way: Way | None = None
         self.usable = False
@@ -83,7 +83,7 @@ class Endpoint:
         return self.window - self.outstanding if self.usable else 0
 
     def took(self, seconds: float, tokens: int) -> None:
-        """Records how long an answer with this many tokens took."""
+        """Records the duration of an answer with this many tokens."""
         now = seconds / (tokens + 1)
         self.pace = now if not self.pace else 0.8 * self.pace + 0.2 * now
 
@@ -249,7 +249,7 @@ class Endpoint:
 
 
 SLOWEST = 8.0
-"""Cap on how much slower than the fastest a server is rated, so that it still gets requests now and then."""
+"""Cap on how much slower than the fastest a server is rated, so that it still gets occasional requests."""
 
 
 def choose(endpoints: Sequence[Endpoint], session: str | None, last: Endpoint | None) -> Endpoint | None:
@@ -270,7 +270,7 @@ def choose(endpoints: Sequence[Endpoint], session: str | None, last: Endpoint | 
     fastest = min(e.pace for e in able)
 
     def load(endpoint: Endpoint) -> float:
-        """The work queued there, in requests of the fastest server."""
+        """The work queued at a server, measured in requests of the fastest one."""
         slower = min(endpoint.pace / fastest, SLOWEST) if fastest else 1.0
         return (endpoint.outstanding + 1) * slower
 

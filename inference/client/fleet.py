@@ -1,8 +1,8 @@
 """Several servers as one generator: assigns requests to servers, and reassigns them when a server fails.
 
 A request waits here until a server has room for it, shares a call with others of its kind, and is answered exactly
-once: by its server, by another one if that is lost, slow, full or wrong, or by an error if no server has been usable
-for long.
+once: by its server; by another one if the first is lost, slow, full or wrong; or by an error if no server has been
+usable for a long time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Fleet:
         shelf: a folder that the servers see under the same path and load adapters from; None: adapters are uploaded.
         timeout: seconds per call.
         patience: seconds that a request may keep failing or find no server.
-        retry: its waits apply before a failed server is tried again.
+        retry: determines the waits before a failed server is tried again.
         sessions: number of session ids (header `X-Session-ID`) to spread conversations over, for a router in front of
             many servers; 1: none is sent, and a call may mix turns of any conversations.
         vocab: the tokens of the model; an answer with others is an error. None: not known.
@@ -106,7 +106,7 @@ class Fleet:
         await asyncio.gather(*(begin(endpoint) for endpoint in self.endpoints))
 
     def nobody(self) -> str:
-        """Why no server can be used."""
+        """The reason why no server can be used."""
         return "no server is usable: " + "; ".join(f"{e.url}: {e.error or 'not asked yet'}" for e in self.endpoints)
 
     def _leave_out(self, endpoint: Endpoint, error: BaseException, wait: float | None = None) -> None:

@@ -35,7 +35,7 @@ class HttpClient(Client):
         url: such as "http://127.0.0.1:8000"; see `inference.address`.
         api_key: one of the server's keys; never shown in a repr, error or log.
         timeout: seconds for one attempt, from the first byte sent to the last received.
-        connect_timeout: seconds of it allowed for connecting.
+        connect_timeout: seconds of the timeout allowed for connecting.
         retry: how often and how long to try again after a refused or lost connection and after 429, 502, 503, 504.
         max_connections: requests in flight at once; further ones wait here.
         max_answer_bytes: longest answer accepted.
@@ -116,7 +116,7 @@ class HttpClient(Client):
         version: int,
         mode: PublishMode = "pin",
     ) -> str:
-        """See `Client`. A retry first asks whether the last attempt arrived: `abort` must end nothing twice."""
+        """See `Client`. A retry first checks whether the last attempt arrived, so that `abort` ends nothing twice."""
         path = f"/v1/adapters/{check_name(name)}"
         packed = pack(weights, scale)
         query = {"scale": repr(packed.scale), "version": str(int(version)), "mode": mode}
@@ -248,7 +248,7 @@ def _no_constant(text: str) -> NoReturn:
 
 
 def _keepalive() -> list[tuple[int, int, int]]:
-    """Notice within a minute that the other machine is gone, even while waiting for a long completion."""
+    """Detect within a minute that the other machine is gone, even while waiting for a long completion."""
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):

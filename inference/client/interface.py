@@ -127,7 +127,7 @@ class Client(Protocol):
         ...
 
     async def health(self) -> bool:
-        """Whether tokens flow or the engine is idle. Never raises if there is no engine."""
+        """Whether the engine is making progress or idle. Never raises if there is no engine."""
         ...
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A request of a fleet that has no answer yet, and what an error says about it."""
+"""A request of a fleet that has no answer yet, and how errors affect it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from inference.client.endpoint import Endpoint, Publication
 from inference.types import Request
 
 REFUSED = (400, 413, 422)
-"""Statuses that say something about what is in a call."""
+"""Statuses that concern the content of a call."""
 FAULTS = 3
 """After this many server errors (500), on any server, the fault is taken to be the request's."""
 
 
 @dataclass(eq=False, slots=True)
 class Pending:
-    """A request on its way to its one answer.
+    """A request that awaits its single answer.
 
     Attributes:
         since: time of its first failure.

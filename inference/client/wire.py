@@ -1,4 +1,4 @@
-"""Requests to the server's JSON, and its answers to the engine's types. Pure functions.
+"""Converts requests to the server's JSON, and its answers to the engine's types. Pure functions.
 
 Every field of a `Request` is sent or refused. `park` is the exception: a server keeps every conversation while it has
 room, without changing any result.

@@ -1,4 +1,4 @@
-"""Tracks requests and what they get back: completions when they end, new tokens while they stream."""
+"""Tracks requests and delivers their results: completions when they end, new tokens while they stream."""
 
 from __future__ import annotations
 

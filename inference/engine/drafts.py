@@ -35,7 +35,7 @@ class Drafts:
         self._next: OrderedDict[int, tuple[int, ...]] = OrderedDict()
         self._most = most
         self.fed = self.taken = 0
-        """How many drafted tokens were fed, and how many of them were drawn and continued from."""
+        """How many drafted tokens were fed, and how many of them were drawn and kept."""
 
     def __len__(self) -> int:
         return len(self._next)
@@ -45,7 +45,7 @@ class Drafts:
         self._next.clear()
 
     def learn(self, prompt: tuple[int, ...], tokens: Sequence[int]) -> None:
-        """Learn from an answer that has ended."""
+        """Learn from a finished answer."""
         history = [*prompt[-MATCH:], *tokens]
         whole = hash(prompt)
         for i, token in enumerate(tokens):

@@ -51,7 +51,7 @@ from inference.types import (
 )
 
 SIDE_BY_SIDE = 4
-"""Requests without a limit of their own that fit into the memory together."""
+"""Number of requests without `max_tokens` that should fit into memory together."""
 
 
 class Engine(ExactEvaluation):
@@ -326,7 +326,7 @@ class Engine(ExactEvaluation):
         """Return to the state of a new engine (no cached prefixes, no KV cache allocated), except for published
         adapters.
 
-        Later results then do not depend, bit for bit, on earlier requests. InferenceError while requests are pending.
+        Later results are then independent of earlier requests, bit for bit. InferenceError while requests are pending.
         """
         if self.busy:
             raise InferenceError("drop_caches needs an idle engine: run step() until busy is False, or abort first")
@@ -359,8 +359,9 @@ class Engine(ExactEvaluation):
     # Checks
 
     def _room(self, prompt_tokens: int) -> int:
-        """Most new tokens of a request that names no limit: as the context has room for, but its keys and values take a
-        quarter of the memory at most, so that others can run beside it; all of it where the prompt alone takes more.
+        """Most new tokens of a request without a limit: as many as the context has room for, but with keys and values
+        in at most a quarter of the memory, so that others can run beside it; in all of it if the prompt alone takes
+        more.
         """
         room = self.context - prompt_tokens
         for rows in (SIDE_BY_SIDE, 1):

@@ -1,8 +1,8 @@
 """The last published version of each adapter name, including the last `MOST` unpublished names.
 
-A publication may arrive late or twice: a client gave up waiting, a connection broke after the last byte. Such a
-publication must not override a later one: a publisher that calls `check` first never goes back to an older version, and
-repeats the last one only with the same weights. Without `check`, any version may be put.
+A publication may arrive late or twice, for example if a client gave up waiting or a connection broke after the last
+byte. Such a publication must not override a later one: a publisher that calls `check` first never goes back to an older
+version, and repeats the last one only with the same weights. Without `check`, any version may be put.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Worker:
         """`Engine.lookahead`, likewise."""
 
     def start(self) -> None:
-        """Start creating the engine. `ready` tells when it exists."""
+        """Start creating the engine. `ready` is done once it exists."""
         self._thread.start()
 
     def call(self, function: Callable[[Engine], T]) -> Future[T]:
@@ -67,7 +67,7 @@ class Worker:
         return future
 
     def healthy(self, patience: float = 5.0) -> bool:
-        """Whether tokens flow or the engine is idle. False before the engine exists."""
+        """Whether the engine is making progress or idle. False before the engine exists."""
         if not self._thread.is_alive() or not self.ready.done() or self.ready.exception() is not None:
             return False
         waits = not self._commands.empty() or (self.busy and not self.paused)
@@ -277,7 +277,7 @@ class AsyncEngine:
             self._starting -= count
 
     def _abandon(self, pending: asyncio.Future[list[int]]) -> None:
-        """The submitter left before the ids arrived."""
+        """Abort requests whose submitter left before their ids arrived."""
         if not pending.cancelled() and pending.exception() is None:
             for request_id in pending.result():
                 self.abort(request_id)

@@ -1,9 +1,9 @@
 """Safetensors files: the only place that reads and writes them, bit for bit.
 
-MLX's own writer does not say why it failed, nor always that it did, and its reader keeps the file open and reads
-lazily; here the bytes exist before anything is written and are hashed where they are made. The low-level functions of
-the `safetensors` package have changed between releases, and its numpy functions lack bfloat16. The format is a length,
-a JSON header and the data (https://github.com/huggingface/safetensors, "Format").
+MLX's own writer does not report why it failed, and not always that it did; its reader keeps the file open and reads
+lazily. Here the bytes exist before anything is written, and are hashed where they are created. The low-level functions
+of the `safetensors` package have changed between releases, and its numpy functions lack bfloat16. The format is a
+length, a JSON header and the data (https://github.com/huggingface/safetensors, "Format").
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DTYPES: dict[str, type[np.generic]] = {
 """numpy's type for each type of the format; bfloat16, which numpy does not have, is read as integers."""
 
 PIECE = 2 << 20
-"""Bytes copied at a time."""
+"""Number of bytes copied at a time."""
 
 
 class Tensor(NamedTuple):

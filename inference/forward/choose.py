@@ -1,6 +1,6 @@
-"""Chooses how a model runs: the cheapest forward pass that gives the model's own numbers.
+"""Chooses how a model runs: the cheapest forward pass that reproduces the model's own numbers.
 
-Each is compared with the next slower one before it is relied on:
+Each pass is compared with the next slower one before it is used:
 
 * in numpy (host_forward.py): on a CPU, float32 weights, blocks built like Llama's and Qwen's, ordinary rotary
   embeddings: qwen2, qwen3, llama, mistral;

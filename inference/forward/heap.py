@@ -66,5 +66,5 @@ def return_freed_memory() -> None:
 
 
 def _of_the_c_library(name: str) -> Any:
-    """A libc function; None if the library lacks it or is not Linux's."""
+    """A libc function; None if the library lacks it or the system is not Linux."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None

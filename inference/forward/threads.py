@@ -20,11 +20,12 @@ logger = logging.getLogger(__name__)
 
 
 def use_threads(threads: Threads, model: nn.Module) -> int:
-    """Sets the matrix library's threads for a model and returns their number; the log has what `auto` chose, and why.
+    """Sets the matrix library's threads for a model and returns their number; the choice of `auto` is logged with its
+    reason.
 
     Args:
-        threads: that many; `auto`: one for each idle CPU, if the model is `LARGE`, else one.
-        model: loaded.
+        threads: their number; `auto`: one for each idle CPU if the model is `LARGE`, otherwise one.
+        model: the loaded model.
     """
     if threads != "auto":
         fastblas.set_threads(threads)

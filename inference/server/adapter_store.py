@@ -29,10 +29,10 @@ from inference.server.protocol import ServerError
 from inference.types import ADAPTER_NAME, AdapterError, PublishMode, VersionConflict
 
 IDLE_SECONDS = 600.0
-"""An adapter unused for this long may make room for another: its run was killed before it could clean up."""
+"""An adapter unused for this long may be evicted: its run was probably killed before it could clean up."""
 
 PREPARED_AT_ONCE = 4
-"""Further adapters wait for these."""
+"""Number of adapters prepared concurrently; further ones wait."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Adapters:
         self._preparing = _Preparing()
 
     def close(self) -> None:
-        """Stop publishing. Blocks until adapters in preparation are done."""
+        """Stop publishing. Blocks until the adapters in preparation are finished."""
         self._preparing.close()
 
     def check_name(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Answers: whole, as server-sent events, or the ids of a text."""
+"""Answers: complete ones, server-sent events, and the ids of a text."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def tokenized(generator: CompletionHandler, body: TokenizeRequest) -> bytes:
 
 
 def as_json(value: Any) -> str:
-    """A value as JSON, the way answers write it."""
+    """A value as JSON, in the format of answers."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -67,7 +67,7 @@ def _choice(generator: CompletionHandler, body: SamplingRequest, choice: Choice,
 
 
 def _provenance(body: SamplingRequest, choice: Choice) -> dict[str, Any]:
-    """Which policy version answered, and with which tokens."""
+    """The policy version that answered, and its tokens."""
     done = choice.done
     assert done is not None
     facts: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The ASGI application: the routes behind their guard, and errors as OpenAI words them."""
+"""The ASGI application: the routes behind their guard, and errors in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -53,9 +53,10 @@ class _Counting:
         self.drain = server.drain
 
     def has_its_process(self) -> None:
-        """Nothing else runs in this process: objects alive after loading stay, so the collector can skip them.
+        """Call this if nothing else runs in this process: objects alive after loading stay, so the collector can skip
+        them.
 
-        A full collection over them takes some hundred milliseconds, in which nobody is answered. One runs before
+        A full collection over them takes a few hundred milliseconds, in which no request is answered. One runs before
         freezing, so that no garbage is frozen, and one after: CPython starts one by itself only when new objects number
         a quarter of those that the last one left, and that count must not include the frozen ones.
         """

@@ -29,7 +29,7 @@ MAX_VALUES = 1 << 18
 MAX_KEYS = 1024
 MAX_DIGITS = 400
 PIECE = 64 << 10
-"""Bytes scanned in one go."""
+"""Number of bytes scanned at a time."""
 
 
 class Reader:
@@ -45,7 +45,7 @@ class Reader:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Accept no further work."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 

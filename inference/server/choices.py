@@ -49,7 +49,7 @@ class Choice:
 
     @property
     def reason(self) -> str | None:
-        """OpenAI's finish reason; "abort" when the adapter was published with that mode."""
+        """OpenAI's finish reason; "abort" if the adapter was published with that mode."""
         if self.done is None:
             return None
         if self.calls and self.done.finish_reason == "stop":
@@ -57,7 +57,7 @@ class Choice:
         return {"aborted": "abort"}.get(self.done.finish_reason, self.done.finish_reason)
 
     def size(self, with_ids: bool) -> int:
-        """Roughly how much work its answer is to write, in bytes as `Reader.run` counts them."""
+        """Roughly the work of writing its answer, in bytes as `Reader.run` counts them."""
         numbers = len(self.tokens) * (1 + self.request.sampling.top_logprobs) + with_ids * len(self.request.prompt)
         numbers += len(self.prompt_logprobs) + sum(len(top or ()) for top in self.prompt_tops)
         return BYTES_PER_NUMBER * numbers

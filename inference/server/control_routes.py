@@ -43,7 +43,7 @@ def add(app: FastAPI, server: Server) -> None:
         """keep: freeze everything until /resume; wait: let running requests finish first; abort: end them.
 
         A server that shuts down while a pause waits is no longer paused: it has to finish the requests it accepted. A
-        client that leaves while its pause waits takes it back.
+        pause is withdrawn if its client leaves while it waits.
         """
         server.open()
         before = resumed

@@ -30,7 +30,8 @@ _LIMITS: dict[str, Any] = {
 }
 """llguidance's units; its own defaults are two to five times as high."""
 _JSON: Any = {"whitespace_pattern": r"\n?[ \t]{0,24}", "coerce_one_of": True}
-"""One line end and its indentation: unbounded, a model may write nothing else. `oneOf` is read as `anyOf`."""
+"""White space is limited to one line end and its indentation; otherwise a model may write nothing else. `oneOf` is
+read as `anyOf`."""
 
 State = tuple[Any, npt.NDArray[np.int64]]
 

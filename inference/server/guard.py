@@ -21,9 +21,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 PUBLIC = frozenset({"/health", "/ready"})
-"""Answered without a key: they only say yes or no."""
+"""Routes answered without a key; they only report a status."""
 LONG = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/tokenize"})
-"""Routes that take texts."""
+"""Routes whose bodies contain texts."""
 SHORT_BODY = 16 << 10
 
 

@@ -62,7 +62,7 @@ class Guides:
             self._waiting -= 1
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Accept no further work."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 

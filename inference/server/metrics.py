@@ -1,4 +1,4 @@
-"""What `/metrics` reports to Prometheus. One registry per application, so that several can run in one process."""
+"""The metrics that `/metrics` reports to Prometheus. One registry per application, so that several fit in a process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The format of requests and errors: OpenAI's, plus token ids, policy versions and allowed answers.
 
-Everything is strict and bounded, so that a request either means what it says or is refused. OpenAI fields that would
-change an answer but are not implemented are refused unless they hold the value that changes nothing.
+Everything is strict and bounded, so that a request is either carried out exactly or refused. OpenAI fields that would
+change an answer but are not implemented are refused, unless their value has no effect.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BOUNDS: dict[str, dict[str, float]] = {
     "temperature": {"le": 1e6},
     "top_k": {"ge": -1, "le": 1 << 31},
 }
-"""Where the server is stricter than the engine, or accepts what other servers accept: a top_k of -1 means off."""
+"""Bounds that are stricter than the engine's, or that accept what other servers do: a top_k of -1 means off."""
 
 if TYPE_CHECKING:
     _Numbers = Strict
@@ -58,7 +58,7 @@ else:
 
 
 class SamplingRequest(_Numbers):
-    """Fields shared by both kinds of completion: the numbers of `SamplingParams`, and options spelled differently over
+    """Fields shared by both kinds of completion: the numbers of `SamplingParams`, and options with other names over
     HTTP.
     """
 

@@ -50,7 +50,7 @@ class Strict(BaseModel):
 
 
 def only(neutral: Any) -> BeforeValidator:
-    """For an unsupported field of OpenAI's API, accepted only with the value that changes nothing."""
+    """An unsupported field of OpenAI's API, accepted only with the value that has no effect."""
 
     def check(value: Any) -> Any:
         if value is not None and (value != neutral or isinstance(value, bool) != isinstance(neutral, bool)):

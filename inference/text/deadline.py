@@ -11,7 +11,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 FIRST, LONGEST = 0.1, 2.0
-"""Seconds between two attempts to end late work, at first and at most."""
+"""Seconds between attempts to interrupt late work: at first, and at most."""
 
 
 class Overdue(BaseException):

@@ -1,9 +1,9 @@
-"""Text to token ids in two ways: template text, where markers become control ids, and seats' text, where they cannot.
+"""Encodes text in two ways: template text, whose markers become control ids, and seats' text, whose markers cannot.
 
 A chat marker such as ``<|im_end|>`` is one *added token*: a tokenizer looks for those strings before anything else, so
 a player who types one closes their own turn and opens another speaker's. ``split_special_tokens=True`` of transformers
 helps with tokens flagged ``special`` only; ``<think>``, ``<tool_call>`` and DeepSeek's ``<|User|>`` are added without
-that flag and pass. So seats' text is encoded by a copy of the tokenizer that has no markers.
+that flag and get through. So seats' text is encoded by a copy of the tokenizer that has no markers.
 """
 
 from __future__ import annotations

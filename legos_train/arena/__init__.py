@@ -1,4 +1,4 @@
-"""What is played next: the arena, its requests, its artifact store, its task samplers."""
+"""Decides what is played next: the arena, its requests, artifact stores and task samplers."""
 
 import lazy_loader
 

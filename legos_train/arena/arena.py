@@ -1,4 +1,4 @@
-"""The arena: actors, environments and stores; it decides what is played next, and plays it.
+"""The arena holds actors, environments and stores, decides what is played next, and plays it.
 
     arena = Arena()
     arena.add_actor(Actor("judge", model="base", temperature=0.0, trainable=False))
@@ -6,8 +6,8 @@
     arena.add_env("kuhn", "KuhnPoker-v0")
     train(arena, config)
 
-`get_batch` is what a user overrides for a curriculum of their own; everything it draws should come from `self.rng`, so
-that a resumed run repeats an uninterrupted one.
+Override `get_batch` for your own curriculum. It should draw only from `self.rng`, so that a resumed run repeats an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Arena:
     """Holds actors, envs and stores; draws requests; plays them.
 
     Args:
-        model: the base model used when `generate_rollouts` is called outside of a training run.
-        seed: of everything drawn here.
+        model: the base model, for `generate_rollouts` outside of a training run.
+        seed: seed of all random draws.
         batch_size: episodes per `get_batch`.
-        group_size: episodes that `get_batch` starts from one seed.
+        group_size: episodes per seed in `get_batch`.
 
     In a training run `train` sets all four from its config.
     """
@@ -57,7 +57,7 @@ class Arena:
         self.samplers: list[TaskSampler] = []
         self.train_roles: tuple[str, ...] = ()
         self.learners: dict[str, tuple[str, ...]] = {}
-        """Several policies instead of one: by name, the roles or agents that each plays, with `ENV/` for one env."""
+        """Several policies instead of one: by name, the roles or agents each plays; `ENV/ROLE` is for one env only."""
         self.default = Actor(actors.ANYBODY, max_tokens=actors.default_tokens(model))
         self._extras: dict[str, EnvSlot] = {}
         self.generator: Generator | None = None
@@ -72,7 +72,7 @@ class Arena:
     # --- what there is -----------------------------------------------------------------------------------------------
 
     def add_actor(self, actor: Actor) -> None:
-        """Sets who plays a role; the last call counts."""
+        """Sets who plays a role; a later call replaces an earlier one."""
         self.actors[actor.role] = actor
         self.configured["actors"].discard(actor.role)
 
@@ -92,7 +92,7 @@ class Arena:
 
         Args:
             name: what requests, actors and metrics call it.
-            env_or_id: an id (by default the name), an env, which is copied for concurrent episodes, or a class or
+            env_or_id: an id (by default the name); an env, which is copied for concurrent episodes; or a class or
                 function that makes one.
             weight: how often `get_batch` draws it, relative to the others.
             args: constructor arguments.
@@ -122,7 +122,7 @@ class Arena:
         self.samplers.append(sampler)
 
     def forget_config(self) -> None:
-        """Takes out what an earlier run's config has put in, so that the next run has only that of its own."""
+        """Removes what an earlier run's config added, so that the next run only has what its own config adds."""
         self.actors = {role: actor for role, actor in self.actors.items() if role not in self.configured["actors"]}
         self.samplers = [one for one in self.samplers if all(one is not old for old in self.configured["samplers"])]
         self.stores = {name: store for name, store in self.stores.items() if name not in self.configured["stores"]}
@@ -134,7 +134,7 @@ class Arena:
 
     @property
     def rng(self) -> np.random.Generator:
-        """A generator for this step's draws; each access within a step returns it in the same fresh state."""
+        """A random generator for this step's draws; every access within a step returns it in the same initial state."""
         return keyed_generator(self.seed, f"episodes of step {self.step}")
 
     def get_batch(self) -> list[EpisodeRequest]:
@@ -156,9 +156,9 @@ class Arena:
         return out
 
     async def generate_rollouts(self, requests: Sequence[EpisodeRequest]) -> list[Episode]:
-        """Plays requests concurrently; the episodes come back in their order.
+        """Plays requests concurrently; returns their episodes in the same order.
 
-        Outside of a training run the base model answers for the policy. The engine runs on the calling thread.
+        Outside of a training run the base model plays the policy's seats. The engine runs on the calling thread.
         """
         if self.generator is not None:
             return self.generator.run(self.jobs(requests))
@@ -167,14 +167,14 @@ class Arena:
         return self._alone.run([replace(job, train_roles=()) for job in self.jobs(requests)])
 
     def learn(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """Called with the episodes of each step; stores and samplers take in what happened. Returns numbers to log."""
+        """Called with the episodes of each step, from which stores and samplers learn. Returns numbers to log."""
         numbers: dict[str, float] = {}
         for sampler in self.samplers:
             numbers |= sampler.learn(episodes, self.step)
         return numbers
 
     def jobs(self, requests: Sequence[EpisodeRequest]) -> list[Job]:
-        """Requests with seeds, groups and players settled."""
+        """The requests as jobs, with seeds, groups and players filled in."""
         drawn = keyed_generator(self.seed, f"seeds of step {self.step} from 0")
         groups: dict[str, int] = {}
         numbers: dict[tuple[str, str], int] = {}  # groups by env, for the league's balance of seats
@@ -221,11 +221,11 @@ class Arena:
         return out
 
     def of_code(self, configured: Collection[str] = (), *, sampled: bool = False) -> str:
-        """What a run takes from this arena and not from its config, in words; empty if there is nothing.
+        """What a run takes from this arena rather than from its config, in words; empty if there is nothing.
 
         Args:
             configured: the roles of actors that the config names.
-            sampled: whether it names a task sampler, too.
+            sampled: whether it also names a task sampler.
         """
         parts = [] if type(self) is Arena else [f"class {type(self).__qualname__}"]
         for role, actor in sorted(self.actors.items()):
@@ -240,7 +240,7 @@ class Arena:
         return "; ".join([*parts, *(f"sampler {type(one).__qualname__}" for one in samplers)])
 
     def live(self, slot: EnvSlot, roles: tuple[str, ...] | None = None) -> list[str]:
-        """The agents that the live policy plays and learns from; only those of `roles` if given."""
+        """The agents that the live policy plays and learns from, limited to `roles` if given."""
         players = self.players(slot)
         out = []
         for agent in slot.trained:
@@ -263,10 +263,10 @@ class Arena:
         return slot.train_roles if slot.train_roles is not None else (self.train_roles or None)
 
     def slot(self, name: str) -> EnvSlot:
-        """The env of that name; an id that was not added is added with weight 1 but never drawn.
+        """The env with that name. An id that was not added can be requested, but `get_batch` never draws it.
 
         Raises:
-            KeyError: it is neither.
+            KeyError: it is neither an env of the arena nor a registered id.
         """
         if name not in self.envs:
             if name not in self._extras:
@@ -275,9 +275,9 @@ class Arena:
         return self.envs[name]
 
     def players(self, slot: EnvSlot) -> dict[str, Actor]:
-        """Who plays in an env, by role: its actors, the policy elsewhere, the base at temperature 0 for judges.
+        """Who plays in an env, by role: its actors; otherwise the policy, or the base at temperature 0 for judges.
 
-        A bundled model cannot judge, so code does where the env has `JUDGE`.
+        A bundled model cannot judge, so code does if the env has `JUDGE`.
         """
         actor = self.default
         judge = JUDGE if slot.can_judge and self.model in BUNDLED else actors.BASE
@@ -309,7 +309,7 @@ class Arena:
 
     @property
     def judged_by_code(self) -> list[str]:
-        """The names of the envs whose judge is `JUDGE` because nobody else was named."""
+        """The names of the envs that are judged by `JUDGE`, since no other judge was configured."""
         out = []
         for slot in self.envs.values():
             players = self.players(slot)
@@ -319,7 +319,7 @@ class Arena:
         return out
 
     def opponent(self, slot: EnvSlot, agent: str, member: str) -> Actor:
-        """The actor of a league member at a seat: a snapshot's adapter, or whatever its name stands for."""
+        """The actor for a league member in a seat: a snapshot's adapter, or the player that its name refers to."""
         given = self.players(slot)
         actor = given.get(agent) or given.get(slot.seats[agent][0], given[actors.ANYBODY])
         known = self.league is not None and member in self.league.weights
@@ -338,7 +338,7 @@ class Arena:
     # --- state -------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps, as JSON values. Override both to keep more; call `super()`."""
+        """The arena's state in a checkpoint, as JSON values. To keep more, override both methods and call `super()`."""
         return {
             "stores": {name: store.dump() for name, store in self.stores.items()},
             "samplers": [sampler.state_dict() for sampler in self.samplers],
@@ -351,7 +351,7 @@ class Arena:
             sampler.load_state_dict(kept)
 
     def close(self) -> None:
-        """Ends an engine that `generate_rollouts` has started."""
+        """Closes the engine that `generate_rollouts` started, if any."""
         if self._alone is not None:
             self._alone.close()
             self._alone = None

@@ -13,7 +13,7 @@ EASY, HARD = 2 / 3, 1 / 3
 """Pass rates above the first are easy, below the second hard."""
 Level = Literal["easy", "medium", "hard", "unseen"]
 LEARNABILITY = "(successes + 1.0) * (attempts - successes + 1.0) / ((attempts + 2.0) * (attempts + 2.0))"
-"""`learnability` in SQL; the same operations in the same order, and so the same bits."""
+"""`learnability` in SQL; the same operations in the same order, so that results are equal bit for bit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def learnability(successes: Any, attempts: Any) -> Any:
     """p(1 - p) with p = `expected_rate`, of numbers or arrays: at most 1/4, which is also the value before any attempt.
 
     The variance of a success, as in Foster and Foerster 2025, "Learning to Reason at the Frontier of Learnability"
-    (arXiv 2502.12272): what was never tried counts as most learnable.
+    (arXiv 2502.12272). An artifact that was never tried counts as most learnable.
     """
     p = expected_rate(successes, attempts)
     return p * (1.0 - p)
@@ -98,7 +98,7 @@ def eligible(
 
 
 def to_json(name: str, value: Any) -> str:
-    """A dict as JSON that gives an equal dict back. Raises ValueError when there is no such text."""
+    """A dict as JSON from which an equal dict can be read. Raises ValueError if that is not possible."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{name} must be a dict of JSON values; got {type(value).__name__}: {value!r:.80}")
     try:
@@ -114,7 +114,7 @@ def to_json(name: str, value: Any) -> str:
 
 
 def canonical(content: Mapping[str, Any]) -> str:
-    """JSON that is equal for equal contents, whatever the order of their keys."""
+    """JSON that is equal for equal contents, whatever the order of the keys."""
     return json.dumps(dict(content), sort_keys=True, separators=(",", ":"))
 
 

@@ -78,7 +78,7 @@ class Database:
                 self._depth -= 1
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """Runs a statement; `rowcount` and `lastrowid` of what it returns say what it did."""
+        """Runs a statement; returns the cursor, whose `rowcount` and `lastrowid` show what it did."""
         return self._db.execute(sql, values)
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -92,11 +92,11 @@ class Database:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Changes when anybody has written, another connection to the file included."""
+        """Changes whenever something was written to the file, even over another connection."""
         return self.changes, self.query("PRAGMA data_version")[0][0]
 
     def close(self) -> None:
-        """Closes the file; a second time does nothing."""
+        """Closes the file; further calls do nothing."""
         with self.lock:
             self._db.close()
 

@@ -1,4 +1,4 @@
-"""A store of artifacts between episodes: problems that a proposer wrote, items of a data set, passages of a corpus.
+"""A store that keeps artifacts between episodes: problems by a proposer, items of a data set, passages of a corpus.
 
     with ArtifactStore("run/artifacts.db") as store:
         number = store.add({"problem": "3 + 4", "answer": "7"}, step=1)
@@ -32,14 +32,14 @@ class ArtifactStore:
     """Artifacts with weights, pass rates and ages. One process writes; its threads may share the store.
 
     Args:
-        path: of the SQLite file, made when missing; `":memory:"` keeps it in memory.
-        capacity: maximum number of artifacts. Beyond it the one with the least `learnability` goes, the oldest in a
-            tie.
+        path: the SQLite file, created if missing; `":memory:"` keeps it in memory.
+        capacity: maximum number of artifacts. Beyond it, the one with the least `learnability` is dropped; in a tie,
+            the oldest.
         decay: factor on the counts before new ones are added, so that a pass rate follows a changing policy; 1 counts
             all attempts alike.
 
     Raises:
-        ValueError: the path is no such store, or an argument is out of range.
+        ValueError: the file is not an artifact store, or an argument is out of range.
     """
 
     def __init__(self, path: str | Path = ":memory:", *, capacity: int = 10_000, decay: float = 1.0):
@@ -69,12 +69,12 @@ class ArtifactStore:
         """Stores an artifact; returns its id, or None if the pool already has one with that key.
 
         Args:
-            content: what a task sampler passes on; JSON values.
+            content: what a task sampler passes to `reset`; JSON values.
             pool: artifacts of different pools are never duplicates of one another.
             key: equal for equal artifacts; by default the content as JSON, its keys sorted.
             weight: how often it is drawn relative to others, at least 0.
             step: the training step, from which its age counts.
-            meta: JSON values that come along.
+            meta: further JSON values to store.
 
         Raises:
             ValueError: an argument is out of range, or has no JSON form.
@@ -102,7 +102,7 @@ class ArtifactStore:
             self._db.run(f"DELETE FROM artifacts WHERE id IN ({least})", (keep, over))  # noqa: S608
 
     def record(self, id: int, successes: float, attempts: float, step: int) -> None:
-        """Adds to an artifact's pass rate.
+        """Adds attempts and successes to an artifact's pass rate.
 
         Raises:
             ValueError: not 0 <= successes <= attempts.
@@ -139,15 +139,16 @@ class ArtifactStore:
 
         Args:
             replace: whether one artifact may be drawn more than once.
-            n: how many. Without `replace` no artifact comes twice, and there are fewer when fewer are eligible.
-            rng: advanced only when something is eligible.
-            pool: of one pool only.
-            gate: learnability gate (low, high): pass rates outside are left out; what was never tried passes.
-            difficulty: pass rates in (low, high) only; what was never tried is left out.
+            n: how many. Without `replace` no artifact is drawn twice, and there are fewer than `n` if fewer are
+                eligible.
+            rng: random generator; advanced only if something is eligible.
+            pool: draw only from this pool.
+            gate: learnability gate (low, high): artifacts with pass rates outside are left out; those never tried pass.
+            difficulty: only artifacts with pass rates in (low, high); those never tried are left out.
             max_age: artifacts added more than so many steps before `step` are left out.
             step: the current step, needed for `max_age`.
-            weighted: in proportion to the artifacts' weights; else uniformly.
-            learnable: times `learnability`.
+            weighted: draw in proportion to the artifacts' weights; otherwise uniformly.
+            learnable: also multiply the odds by `learnability`.
 
         Raises:
             ValueError: an argument is out of range.
@@ -227,7 +228,7 @@ class ArtifactStore:
     # --- keeping -----------------------------------------------------------------------------------------------------
 
     def dump(self) -> dict[str, Any]:
-        """The whole content as JSON values; `load` of them gives an equal store, next id included."""
+        """The whole content as JSON values; `load` restores an equal store from them, including the next id."""
         with self._db.lock:
             last = self._db.query("SELECT seq FROM sqlite_sequence WHERE name = 'artifacts'")
             return {
@@ -265,7 +266,7 @@ class ArtifactStore:
         return len(lines)
 
     def close(self) -> None:
-        """Closes the file; a store in memory is gone then."""
+        """Closes the file; a store in memory is lost."""
         self._db.close()
 
     def __enter__(self) -> ArtifactStore:

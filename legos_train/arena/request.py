@@ -1,4 +1,4 @@
-"""What an arena is asked to play: envs with their seats, requests for episodes, samplers of tasks."""
+"""Envs with their seats, requests for episodes, and the interface of task samplers."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class EpisodeRequest:
     Args:
         env: the name of an env in the arena, or any id that `legos_envs.make` knows.
         kwargs: constructor arguments, on top of those the env was added with.
-        seed: None: the arena draws one, the same for all requests of a `group`.
+        seed: of the episode; None: the arena draws one, the same for all requests of a `group`.
         options: passed to `reset`.
-        train_roles: the roles that are trained on; None: as the arena says; `()`: an evaluation episode, which informs
-            but never enters a batch.
+        train_roles: the roles to train on; None: those of the arena; `()`: an evaluation episode, which stores and
+            samplers see but which never enters a batch.
         group: episodes of one group are compared with one another. None: requests with equal env, kwargs, seed and
             options form a group; without a seed each is on its own.
     """
@@ -41,12 +41,12 @@ class EpisodeRequest:
 
 
 JUDGE = "scripted:on_topic"
-"""Who judges where the model is a bundled one, which cannot: it counts the keywords of the subject in each answer."""
+"""The scripted judge for bundled models, which cannot judge: it counts the keywords of the subject in each answer."""
 
 
 @dataclass(slots=True)
 class EnvSlot:
-    """An env of the arena: what makes it, how often it is drawn, and its seats as they were declared."""
+    """An env of the arena: its factory, how often it is drawn, and its declared seats."""
 
     name: str
     make: Callable[..., AECEnv]
@@ -58,7 +58,7 @@ class EnvSlot:
     credit: str | None = None
     league: bool | None = None
     id: str | None = None
-    """What `legos_envs.make` knows it by; None for an env that was given as an object."""
+    """Its id for `legos_envs.make`; None for an env that was given as an object."""
     args: dict[str, Any] = field(default_factory=dict)
     can_judge: bool = False
     """Whether it has seats that are not trained, and `JUDGE` among its scripted players."""
@@ -67,7 +67,7 @@ class EnvSlot:
         """The env as a config entry; an env given as an object has its name as id.
 
         Raises:
-            ConfigError: an argument or option cannot be written to a file, of which another process makes the env.
+            ConfigError: an argument or option cannot be written to a file, from which another process creates the env.
         """
         return sections.EnvEntry(
             id=self.id or self.name,
@@ -108,7 +108,7 @@ def actor_of(role: str, entry: sections.ActorEntry, default: Actor, slots: Itera
         role: a role, an agent or `*`, with `ENV/` before it if it is for one env.
         entry: the table.
         default: who plays unless set otherwise.
-        slots: the envs that may have the role.
+        slots: the envs in which to look for the role.
     """
     seats = [(role.removeprefix(f"{slot.name}/"), seat) for slot in slots for seat in slot.seats.items()]
     trained = any(t for wanted, (agent, (own, t)) in seats if wanted in (agent, own, actors.ANYBODY))
@@ -153,12 +153,12 @@ def _maker(env: str | AECEnv | Callable[..., AECEnv], args: dict[str, Any]) -> C
 
 
 class TaskSampler(Protocol):
-    """Decides what an episode is about, and learns from how it went."""
+    """Decides what an episode is about, and learns from the result."""
 
     def prepare(self, request: EpisodeRequest, rng: np.random.Generator, step: int) -> EpisodeRequest:
         """The request, or one with other `options`; called once per group of episodes.
 
-        A function of the sampler's state and the arguments: the same call again gives the same request.
+        Must depend only on the sampler's state and the arguments, so that the same call returns the same request.
         """
         ...
 

@@ -22,7 +22,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(slots=True)
 class Counters:
-    """What went into a batch, for logs. `dropped` counts turns of trainable agents left out, by reason.
+    """The contents of a batch, for logs. `dropped` counts turns of trainable agents left out, by reason.
 
     `zero_advantages`: turns with an advantage of 0 in it; those left out for that reason are in `dropped`.
     `action_tokens` and `turns` count forced tokens too, which are not in the arrays (`forced_tokens`).

@@ -37,17 +37,17 @@ def pack(
     Left out and counted: turns of untrained agents, turns of more than `max_tokens` tokens (prompt and action; never
     cut, since a cut turn is another turn), turns sampled more than `max_staleness` versions before `policy_version`,
     turns without action tokens, with `mask_truncated` turns that the token limit ended ("cut"), and with `skip_zero`
-    turns whose advantage is 0 ("zero"), unless all are: dynamic sampling, arXiv 2503.14476, except that nothing is
-    played in their place.
+    turns whose advantage is 0 ("zero"), unless all are 0: dynamic sampling, arXiv 2503.14476, except that no further
+    episodes are played in their place.
 
     Tokens written by a rule instead of the policy (`Turn.written`) are also left out and count as forced.
 
     skip_forced: the tokens at the end of an action that the sampler gave a probability above 1 minus this are left out,
-        and with them what no other token needs of the rows: after the one digit of a move all is closing bracket and
-        end, and prompts with different digits become one row. Forced tokens before stay: their row is there anyway, and
-        without the KL on them a policy has been seen to drift away from "[". Every other token keeps the weight it
-        would have otherwise. An omitted token has a policy gradient of at most `skip_forced` times its advantage per
-        logit.
+        and with them what no other token needs of the rows: after the one digit of a move only the closing bracket and
+        the end token follow, and prompts with different digits become one row. Earlier forced tokens stay: their row is
+        needed anyway, and without the KL on them a policy was seen to drift away from "[". Every other token keeps the
+        weight it would have otherwise. An omitted token has a policy gradient of at most `skip_forced` times its
+        advantage per logit.
     keep_forks: a token is not forced if another action of the batch continues differently. A loss whose token has a
         gradient without an advantage, balanced by those of the other actions, would otherwise lose one side.
     legal: text of an action -> its token ids as the sampler would write it; fills `Batch.legal` from the turns' lists

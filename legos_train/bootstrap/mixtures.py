@@ -30,7 +30,7 @@ from legos_train.bootstrap.texts import Dialogue, Exchange, made_up_choice, plai
 
 BEST_SHARE = 0.2
 BEST_SHARES = {"Amplification-v0": 0.5, "PlanExecute-v0": 0.5}
-"""Where a reward takes several good answers in a row."""
+"""Shares of the best player in environments where a reward takes several good answers in a row."""
 READ_SHARE = 0.5
 """Share of seats played by the best player in the data; `Exchange.share` corrects for the rest."""
 CHAT_SHARE = 0.15

@@ -73,11 +73,10 @@ class Recipe(NamedTuple):
         buckets: see `training_rows.collate`.
         part: number of steps after which the stream restarts with another seed and an interrupted run can continue;
             stages consist of whole parts.
-        averaged: the weights are the mean of those at the ends of so many stages, the last ones (model soups, Wortsman
-            et al. 2022): they make fewer mistakes than those of one.
-        sharpness: factor of the logits of the finished model. More than 1 makes the many little mistakes rarer that a
-            small model makes when all of its tokens are sampled at temperature 1; between its likely replies it changes
-            little.
+        averaged: the weights are the mean of those at the ends of this many last stages (model soups, Wortsman
+            et al. 2022), which makes fewer mistakes than the last weights alone.
+        sharpness: factor on the logits of the finished model. A value above 1 makes the many small mistakes rarer that
+            a small model makes when sampled at temperature 1, and hardly changes the odds of its likely replies.
     """
 
     shape: pretrain.Shape

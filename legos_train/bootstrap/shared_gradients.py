@@ -141,7 +141,7 @@ def _start_worker(shape: dict[str, Any], count: int, threads: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """A pool's process outlives a parent that was killed."""
+    """Ends this process with its parent: a pool's process would outlive a parent that was killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

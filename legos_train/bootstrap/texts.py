@@ -100,7 +100,7 @@ VARIANTS: dict[str, Callable[[Random], dict[str, Any]]] = {
 """Constructor arguments to draw for an environment that has variants; the others are created without any."""
 
 RECALLED = {"TicTacToe-v0": 15}
-"""How many last tokens of a prompt the hidden state at the choice must contain, by environment; see `rows.Site`."""
+"""By environment, how many last prompt tokens the hidden state at the choice must contain; see `training_rows.Site`."""
 
 SHARES = {"TicTacToe-v0": 7.5, "made-up choices": 0.4, "sentences": 0.3}
 """The share of each source, in rows; an unnamed environment has share 1."""

@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
         self._checks: list[Callable[[argparse.Namespace], object]] = []
 
     def value(self, *flags: str, metavar: str, help: str, default: Any = None, type: Any = str) -> None:
-        """An option with a value. Its help ends with the default, unless it says what happens without it."""
+        """An option with a value. Its help ends with the default, unless the help already states one."""
         help += " (default: %(default)s)" if default is not None and "(default:" not in help else ""
         self.add_argument(*flags, metavar=metavar, help=help, default=default, type=type)
 
@@ -103,13 +103,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_loading(p: Parser, threads: Threads = "auto") -> None:
-    """Adds the options for loading models to verbs that load one; `legos train` has them among its settings."""
+    """Adds the options for loading models; `legos train` has them among its settings."""
     p.value(
         "--threads",
         type=_threads,
         default=threads,
         metavar="N|auto",
-        help="threads of the matrix library on a CPU; auto: the number of idle cores at the start for models of 50 "
+        help="threads of the matrix library on a CPU; auto: one per core that is idle at startup for models of 50 "
         "million weights or more, otherwise 1",
     )
     p.add_argument(
@@ -135,13 +135,13 @@ def add_asking(p: Parser) -> None:
         "--thinking",
         choices=tuple(THINKING),
         default="auto",
-        help="whether models think before they answer, for chat templates with that switch; sent to endpoints as "
+        help="whether models think before they answer, if their chat template has that switch; sent to endpoints as "
         "chat_template_kwargs.enable_thinking (default: auto, the template's default)",
     )
     p.number(
         "--thinking-tokens",
-        help="maximum tokens per thought, within those of an action; sent to endpoints as thinking_token_budget "
-        "(default: no separate limit)",
+        help="maximum tokens per thought; they count towards the limit per action; sent to endpoints as "
+        "thinking_token_budget (default: no separate limit)",
     )
     p.value(
         "--reply",
@@ -161,7 +161,7 @@ def add_sampling(p: Parser) -> None:
     p.repeated(
         "--system",
         metavar="[NAME=]TEXT",
-        help="system prompt of models and endpoints; with NAME, only for that agent or role",
+        help="system prompt for models and endpoints; with NAME, only for that agent or role",
     )
     p.value(
         "--renderer",
@@ -173,7 +173,7 @@ def add_sampling(p: Parser) -> None:
 
 
 def add_connecting(p: Parser, unit: str = "games") -> None:
-    """Adds the connection options for the same verbs; `unit` names what runs concurrently and may be lost."""
+    """Adds the connection options for the same verbs; `unit` names what runs concurrently, such as games."""
     p.number("--concurrency", help=f"{unit} at a time", default=256, least=1)
     p.number("--connections", help="concurrent requests to a server", default=32, least=1)
     p.repeated(
@@ -184,7 +184,7 @@ def add_connecting(p: Parser, unit: str = "games") -> None:
     p.number(
         "--timeout", help="seconds for one request to a server", default=120.0, least=1e-3, type=float, metavar="S"
     )
-    p.number("--retries", help=f"how often to repeat {unit} that a server lost", default=1)
+    p.number("--retries", help=f"how many times to retry {unit} lost to a server error", default=1)
     p.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
 
@@ -205,15 +205,15 @@ def add_playing(p: Parser) -> None:
         action="append",
         default=[],
         metavar="NAME=POLICY",
-        help="who plays an agent or role in every game, such as judge=tiny (repeatable; default: random in seats that "
-        "the env does not train)",
+        help="who plays an agent or role in every game, such as judge=tiny (repeatable; default: random for seats "
+        "that the env does not train)",
     )
     p.value(
-        "--out", type=Path, metavar="DIR", help="keep every game and the results in DIR; the same command resumes there"
+        "--out", type=Path, metavar="DIR", help="save every game and the results in DIR; rerun the command to resume"
     )
     add_connecting(p)
 
 
 def env_names(p: Parser, nargs: str) -> None:
     """Adds the environments of `eval` and `tournament`."""
-    p.add_argument("env", nargs=nargs, metavar="ENV", help=f"{ENV}; NAME=ENV names it NAME")
+    p.add_argument("env", nargs=nargs, metavar="ENV", help=f"{ENV}; NAME=ENV calls it NAME in results")

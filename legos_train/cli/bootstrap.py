@@ -10,32 +10,34 @@ from legos_train.cli.arguments import Parser
 
 DESCRIPTION = """Rebuild a bundled model: tokenizer, chat template and weights, with fixed steps and seeds.
 
-No outside data is used: `tiny` reads random play in four games (ten minutes on one core), `small` reads every
-registered environment, played by mixtures of its scripted players (about eight hours; less with two processes).
+No outside data is used. `tiny` is trained on random play in four games (ten minutes on one core); `small` on every
+registered environment, played by mixtures of its scripted players (about eight hours, less with two processes).
 With fewer steps the model still works, but is worse. To continue an interrupted run, repeat the same command."""
 EXAMPLES = """
 legos bootstrap my_tiny                   # the full recipe of `tiny`
 legos bootstrap my_small --recipe small   # a base for all environments, yours included
 legos bootstrap my_tiny --steps 20        # a quick look at the result
-legos bootstrap my_small --played         # legality and returns of a model in every environment
+legos bootstrap my_small --played         # its legality and returns in every environment
 legos train --model my_tiny --steps 20    # use the new model like any other
 """
 
 
 def make_parser() -> Parser:
     p = Parser("bootstrap", DESCRIPTION, EXAMPLES)
-    p.add_argument("out", type=Path, metavar="OUT", help="folder to write the model to; it must not hold one yet")
-    p.add_argument("--measure", action="store_true", help="OUT is a model: print its exact illegal probability")
-    p.add_argument("--played", action="store_true", help="OUT is a model: play every environment with it")
+    p.add_argument("out", type=Path, metavar="OUT", help="folder for the model; it must not already contain one")
+    p.add_argument(
+        "--measure", action="store_true", help="do not train; print the exact illegal probability of the model in OUT"
+    )
+    p.add_argument("--played", action="store_true", help="do not train; play every environment with the model in OUT")
     p.add_argument("--recipe", choices=BUNDLED, default=BUNDLED[0], help="which model to make (default: %(default)s)")
     p.value("--steps", type=int, metavar="N", help="pretraining steps (default: the recipe's)")
     p.number(
         "--processes",
         least=1,
         most=2,
-        help="1, or 2 that share the work; the result is the same (default: as many as CPUs are idle)",
+        help="1 or 2; the result is the same (default: as many as there are idle CPUs)",
     )
-    p.value("--seed", type=int, default=0, metavar="S", help="seed of texts and weights")
+    p.value("--seed", type=int, default=0, metavar="S", help="seed of the texts and the weights")
     return p
 
 

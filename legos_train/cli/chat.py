@@ -17,7 +17,7 @@ from legos_train.errors import PolicyError
 from legos_train.observe import plain_text
 from legos_train.players import ModelPlayer, words
 
-DESCRIPTION = """Chat with a model, a run or a server, in the terminal; from a pipe, each line is one message.
+DESCRIPTION = """Chat with a model, a run or a server, in the terminal. Piped input is read as one message per line.
 
   /new     starts a new conversation      /undo   takes back the last question and its answer
   /again   asks the last question again   /quit   exits; Ctrl-C stops an answer, or exits between answers"""
@@ -46,7 +46,7 @@ def make_parser() -> Parser:
         "--thinking",
         choices=tuple(THINKING),
         default="auto",
-        help="whether the model thinks, for chat templates with that switch (default: auto)",
+        help="whether the model thinks, if its chat template has that switch (default: auto)",
     )
     add_loading(p)
     return p
@@ -119,7 +119,7 @@ class ChatSession:
                     return 1
 
     def _obeyed(self, line: str) -> bool:
-        """Whether a question is now waiting for an answer."""
+        """Runs a command; returns whether a question is now waiting for an answer."""
         command = line.removeprefix("/") if line.startswith("/") else ""
         if command and command not in COMMANDS:
             self.write(f"unknown command {line}; available: {', '.join(f'/{name}' for name in COMMANDS)}\n")

@@ -101,7 +101,7 @@ def tidy(value: Any) -> Any:
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The relevant variables; those with names of secrets only as "set" or "not set"."""
+    """The relevant variables; those whose names look like secrets only as "set" or "not set"."""
     shown = {}
     for name in sorted({*variables, *ALWAYS}):
         if name in ALWAYS or (name.startswith(PREFIXES) and SECRET.search(name)):

@@ -1,7 +1,7 @@
-"""A report on this installation, for users and bug reports. No section can break the rest or show a secret.
+"""A report on this installation, for users and bug reports. No section can break the others or reveal a secret.
 
 Sections are built separately; one that raises is replaced by its error. Environment variables whose names look like
-keys never have their values read, addresses lose their passwords, and the home directory is written `~`.
+secrets are never read, passwords are removed from addresses, and the home directory is written `~`.
 """
 
 from __future__ import annotations

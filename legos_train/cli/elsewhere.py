@@ -1,4 +1,4 @@
-"""Flags of other projects and their names here: the error for one of theirs suggests ours."""
+"""Flags of other projects and our equivalents, which error messages suggest."""
 
 from __future__ import annotations
 
@@ -76,8 +76,9 @@ FLAGS = {
     "--game": "--env",
     "--wandb-project": "--logs.wandb",
 }
-"""Flags of SPIRAL, tinker-cookbook, TRL, verl and verifiers that `legos train` does not have, with ours. The text after
-`--arg` is a constructor argument of the environment, written NAME=VALUE. A value in capitals differs from theirs."""
+"""Flags of SPIRAL, tinker-cookbook, TRL, verl and verifiers that `legos train` lacks, with our equivalents. The text
+after `--arg` is a constructor argument of the environment, written NAME=VALUE. A value in capitals differs from
+theirs."""
 
 PLAYED = {
     "--model": "--policy",
@@ -94,7 +95,7 @@ PLAYED = {
     "--env-args": "--arg",
     "--output-dir": "--out",
 }
-"""The same for tools that evaluate and play."""
+"""The same for tools that evaluate policies or play games."""
 
 
 def named_here(flag: str, known: Collection[str]) -> str | None:

@@ -12,9 +12,9 @@ from legos_envs.registry import catalogue, describe, known_ids
 from legos_train.cli import envs_check, envs_new, envs_show
 from legos_train.cli.arguments import Parser
 
-DESCRIPTION = """List, show, check or create environments. `legos envs list --help` (and so on) has the details.
+DESCRIPTION = """List, show, check or create environments. `legos envs list --help` and so on have the details.
 
-Name an environment by its id in `legos envs list` (KuhnPoker-v0), or by where its class is registered:
+Name an environment by its id from `legos envs list` (KuhnPoker-v0), or by the module or file that registers it:
 `module:Name-v0` or `file.py:Name-v0`."""
 EXAMPLES = """
 legos envs list
@@ -25,11 +25,11 @@ legos envs new MyGame
 LIST = """List the registered environments by family, each with its number of seats and a one-line description."""
 LIST_EXAMPLES = """
 legos envs list
-legos envs list --json                   # with roles, for scripts
+legos envs list --json                   # for scripts; includes roles
 legos envs list --namespace TextArena    # needs the extra `textarena`
 """
 VERBS: dict[str, tuple[Any, str]] = {
-    "show": (envs_show, "its page, arguments, options, seats and a first observation"),
+    "show": (envs_show, "an environment's page, arguments, options, seats and a first observation"),
     "check": (envs_check, "run every conformance check"),
     "new": (envs_new, "write a working environment and its test, to start from"),
 }

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 DESCRIPTION = """Run every conformance check on an environment, or on all of them.
 
 It plays many random games and checks PettingZoo's rules, determinism by seed, pickling and more; a table shows
-what failed, passed or was skipped. Then degenerate players (a constant answer, an echo of the prompt, orders to the
-judge and others) try to earn more than the floor stated on the environment's page; if it states none, a table shows
-what they earn. The exit code is 1 if a check failed or a floor was exceeded."""
+what failed, passed or was skipped. Then degenerate players (a constant answer, an echo of the prompt, instructions to
+the judge and others) try to earn more than the floor, the most that the environment's page allows them; if it states
+none, a table shows what they earn. The exit code is 1 if a check failed or a floor was exceeded."""
 EXAMPLES = """
 legos envs check KuhnPoker-v0 --fuzz 1000                  # with 1000 hostile actions
 legos envs check examples/haggle.py:Haggle-v0              # your own environment
@@ -28,9 +28,9 @@ legos envs check --all --episodes 20                       # all environments, a
 
 def add_arguments(p: Parser) -> None:
     p.add_argument("env", nargs="?", metavar="ENV", help=ENV)
-    p.add_argument("--all", action="store_true", help="every environment of the namespace legos, instead of ENV")
-    p.number("--episodes", help="games of random play", default=200, least=1)
-    p.number("--degenerate", help="games of each degenerate player", default=20)
+    p.add_argument("--all", action="store_true", help="check every environment of the namespace legos, instead of ENV")
+    p.number("--episodes", help="number of random games", default=200, least=1)
+    p.number("--degenerate", help="number of games for each degenerate player", default=20)
     p.number("--fuzz", help="also try N hostile actions", default=0)
     p.env_arguments()
 

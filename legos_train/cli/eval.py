@@ -12,13 +12,13 @@ from legos_train.evaluation import Session
 from legos_train.observe import plain_text
 from legos_train.players import words
 
-DESCRIPTION = f"""Measure policies without training: every policy in every seat, on the same seeds.
+DESCRIPTION = f"""Evaluate policies without training: every policy in every seat, on the same seeds.
 
 {words.WORDS}"""
 EXAMPLES = """
 legos eval KuhnPoker-v0 -m tiny --opponent random --opponent optimal -n 200
 legos eval KuhnPoker-v0 TicTacToe-v0 -m random -m scripted:first --opponent optimal --json
-legos eval KuhnPoker-v0 -m runs/kuhn -m tiny --out evals/kuhn    # keeps every game; the same command resumes
+legos eval KuhnPoker-v0 -m runs/kuhn -m tiny --out evals/kuhn    # saves every game; rerun to resume
 legos eval KuhnPoker-v0 -m http://127.0.0.1:8000/v1#tiny         # a server with OpenAI's API
 """
 
@@ -27,13 +27,13 @@ def make_parser() -> Parser:
     p = Parser("eval", DESCRIPTION, EXAMPLES)
     env_names(p, "+")
     p.add_argument(
-        "-m", "--policy", action="append", required=True, metavar="POLICY", help="the policy to measure (repeatable)"
+        "-m", "--policy", action="append", required=True, metavar="POLICY", help="the policy to evaluate (repeatable)"
     )
     p.add_argument(
         "--opponent",
         action="append",
         metavar="POLICY",
-        help="who takes the other seats (repeatable); `self`: the policy itself (default: random)",
+        help="who plays the other seats (repeatable); `self`: the policy itself (default: random)",
     )
     p.number("-n", "--games", help="games per policy and opponent", default=256, least=1)
     p.number("--samples", help="games per seed, for mean@K and pass@k", default=1, least=1, metavar="K")

@@ -12,11 +12,11 @@ from legos_train.evaluation.outcomes import OUTCOMES, in_words, seated
 SHOWN_REGRETS = 3
 SAMPLES, MOST_SENTENCES = 2, 6
 SURE = 6
-"""Seeds with equal results needed to name a winner: six tosses of a coin all agree in 1 of 32 cases (sign test)."""
+"""Seeds that must all agree before a winner is named: six coin tosses agree in 1 of 32 cases (sign test)."""
 
 
 def row_text(row: Mapping[str, Any], exact: bool = True) -> Iterator[str]:
-    """The lines of a pairing. `exact`: also the policy's exact numbers that hold for all opponents."""
+    """The lines of a pairing. `exact`: include the policy's exact numbers that do not depend on the opponent."""
     who = row["policy"] if row["alone"] else f"{row['policy']} against {row['opponent']}"
     who += f" with {seated(row['seated'])}" if row.get("seated") else ""
     yield f"{row['env']}: {who}, {count(row['games'], 'game')}" + (
@@ -81,7 +81,7 @@ def in_short(row: Mapping[str, Any]) -> str:
 
 
 def outcome_text(row: Mapping[str, Any]) -> Iterator[str]:
-    """`win 52.5% (47.1 .. 58.0)` for each outcome that occurred; successes even if there were none."""
+    """`win 52.5% (47.1 .. 58.0)` for each outcome that occurred; successes are shown even if there were none."""
     rivals = row["competitive"]
     for kind in OUTCOMES:
         name = in_words(kind, rivals)

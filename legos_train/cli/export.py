@@ -17,24 +17,25 @@ FORMATS = {
     "mlx": ("PEFT_DIR", "a PEFT adapter in mlx-lm's layout, for legos and mlx-lm"),
     "hub": ("RUN", "a folder with the adapter and a model card"),
     "parquet": ("RUN_OR_LOG", "rollouts as a Parquet file, for `datasets` (runs/x@step_40: only that step)"),
-    "jsonl": ("RUN_OR_LOG", "the same as JSON lines"),
+    "jsonl": ("RUN_OR_LOG", "rollouts as JSON Lines"),
     "verifiers": ("ENV_ID", "an environment as a package for verifiers v1 and prime-rl"),
 }
-"""By format, what it reads and what it writes."""
+"""For each format, what it reads and what it writes."""
 NOTHING_LEAVES = "Nothing leaves this machine, except with hub --push."
 DESCRIPTION = "\n".join(
     [
-        f"Write files for other tools. {NOTHING_LEAVES} `legos export FORMAT --help` has a format's own options.",
+        f"Write files for other tools. {NOTHING_LEAVES}",
+        "`legos export FORMAT --help` shows the options of one format.",
         "",
         *(f"  {name:<10} {f'{source} OUT':<19} {what}" for name, (source, what) in FORMATS.items()),
     ]
 )
 EXAMPLES = """
 legos export peft runs/kuhn kuhn_peft --base-model org/base       # for PEFT and vLLM; runs/kuhn@last, runs/kuhn@best
-legos export mlx kuhn_peft kuhn_mlx                               # and back
+legos export mlx kuhn_peft kuhn_mlx                               # back to mlx-lm's layout
 legos export hub runs/kuhn kuhn_hub                               # a folder with adapter and model card
 legos export parquet runs/kuhn kuhn.parquet                       # rollouts as a data set; needs the extra `datasets`
-legos export jsonl runs/kuhn kuhn.jsonl --by episode              # the same as JSON lines, one per episode
+legos export jsonl runs/kuhn kuhn.jsonl --by episode              # rollouts as JSON Lines, one line per episode
 legos export verifiers KuhnPoker-v0 kuhn_verifiers                # an environment for verifiers and prime-rl
 """
 FORMATS_OF = {
@@ -45,7 +46,7 @@ FORMATS_OF = {
     "public": ("hub",),
     "arg": ("verifiers",),
 }
-"""Formats that take an option; options not listed are for all."""
+"""The formats that take each option; options not listed work with all formats."""
 
 
 def make_parser(format: str | None = None) -> Parser:
@@ -53,7 +54,7 @@ def make_parser(format: str | None = None) -> Parser:
     if format is None:
         p = Parser("export", DESCRIPTION, EXAMPLES)
         p.add_argument("format", choices=tuple(FORMATS), help="what to write")
-        p.add_argument("source", metavar="SOURCE", help="what to export, see above")
+        p.add_argument("source", metavar="SOURCE", help="what to export; the list above shows what each format takes")
     else:
         source, what = FORMATS[format]
         leaves = "Nothing leaves this machine" + (", except with --push." if format == "hub" else ".")
@@ -67,7 +68,7 @@ def make_parser(format: str | None = None) -> Parser:
     def only(name: str) -> str:
         return f"{', '.join(FORMATS_OF[name])}: " if format is None else ""
 
-    p.add_argument("out", type=Path, metavar="OUT", help="the folder to write, new or empty; or the file, new")
+    p.add_argument("out", type=Path, metavar="OUT", help="the new or empty folder, or the new file, to write")
     if takes("base_model"):
         p.value(
             "--base-model",
@@ -83,7 +84,7 @@ def make_parser(format: str | None = None) -> Parser:
         p.add_argument("--public", action="store_true", help=f"{only('public')}make the repository of --push public")
     if takes("arg"):
         p.env_arguments(f"{only('arg')}constructor argument of the env")
-    p.add_argument("--overwrite", action="store_true", help="replace files that OUT already has")
+    p.add_argument("--overwrite", action="store_true", help="replace existing files in OUT")
     return p
 
 

@@ -13,16 +13,16 @@ from legos_train.errors import Stopped
 VERBS = {
     "envs": ("legos_train.cli.envs", "list, show, check or create environments"),
     "train": ("legos_train.cli.train", "train a model by self-play"),
-    "eval": ("legos_train.cli.eval", "measure a policy, without training"),
+    "eval": ("legos_train.cli.eval", "evaluate policies, without training"),
     "tournament": ("legos_train.cli.tournament", "play every pair of policies in several envs, with ratings"),
-    "exploit": ("legos_train.cli.exploit", "bound what a best responder wins from a policy, and find that responder"),
+    "exploit": ("legos_train.cli.exploit", "bound how much a best responder wins against a policy, and find one"),
     "serve": ("legos_train.cli.serve", "serve a model over HTTP with OpenAI's API"),
     "play": ("legos_train.cli.play", "play against a policy in the terminal"),
     "chat": ("legos_train.cli.chat", "chat with a trained model in the terminal"),
     "view": ("legos_train.cli.view", "browse episodes, in the browser or the terminal"),
     "report": ("legos_train.cli.report", "rewrite the report of a run, or compare runs"),
     "export": ("legos_train.cli.export", "export adapters, rollouts and environments for other tools"),
-    "doctor": ("legos_train.cli.doctor", "show what is installed here and how it is set up"),
+    "doctor": ("legos_train.cli.doctor", "show what is installed and how it is set up"),
     "completion": ("legos_train.cli.completion", "print a script that completes `legos` in bash, zsh or fish"),
     "bootstrap": ("legos_train.cli.bootstrap", "rebuild a bundled model"),
 }
@@ -114,7 +114,7 @@ def _flush() -> None:
 
 
 def _for_people() -> None:
-    """Sets up a process that only runs a command: warnings without source lines, settings errors without links."""
+    """Sets up a process that runs a single command: no source lines in warnings, no links in settings errors."""
     import os
     import warnings
 
@@ -139,7 +139,7 @@ def _for_people() -> None:
 
 
 def _reader_left() -> int:
-    """Exits quietly when the reader of our output is gone, as in `legos envs show X | head`; shells expect 141."""
+    """Exits quietly if the reader of our output has gone, as in `legos envs show X | head`; shells expect 141."""
     _drop_output()
     return 141
 

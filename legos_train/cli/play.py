@@ -27,13 +27,13 @@ WIDEST, LONGEST = 100, 600
 """Maximum columns of text, and maximum characters shown of an answer after the game."""
 DESCRIPTION = """Play in the terminal, against any policy.
 
-Answer with an action such as [bet], or with text; end a line with a backslash to continue on the next.
+Answer with an action such as [bet], or with text. End a line with a backslash to continue on the next.
 Type ? for help and /undo to take back a typo. Ctrl-C exits.
 
 You play the first trained seat unless --seat puts you elsewhere (`--seat judge=human`)."""
 EXAMPLES = """
 legos play KuhnPoker-v0 --opponent optimal            # against an equilibrium, no model needed
-legos play TicTacToe-v0 --seat player_1=human         # random play moves first
+legos play TicTacToe-v0 --seat player_1=human         # you play second
 legos play Debate-v0 --seat judge=human               # any seat, by agent or role
 legos play KuhnPoker-v0 --opponent runs/kuhn@best     # against a run
 """
@@ -47,10 +47,10 @@ def make_parser() -> Parser:
         action="append",
         default=[],
         metavar="NAME=POLICY",
-        help="who takes the seat of an agent or role (repeatable): human, random, optimal, scripted:NAME, tiny, a "
+        help="who plays an agent or role (repeatable): human, random, optimal, scripted:NAME, tiny, a "
         "model directory, runs/x@best, an endpoint http://HOST:PORT/v1#MODEL",
     )
-    p.value("--opponent", default="random", metavar="POLICY", help="who takes all other seats, including judges")
+    p.value("--opponent", default="random", metavar="POLICY", help="who plays all other seats, including judges")
     p.number("--seed", metavar="S", help="replay the deal of this seed (default: random)")
     add_asking(p)
     p.env_arguments()

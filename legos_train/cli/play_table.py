@@ -1,7 +1,7 @@
-"""A game with people at the table: every answer is kept, so a typo can be taken back and the game continued.
+"""A game with human players. Every answer is kept, so a typo can be taken back and the game continued.
 
-Taking back replays the episode from its seed with all answers before the typo, whoever gave them, so models and
-endpoints are not asked again. Everything after it is asked for again.
+To take back an entry, the episode is replayed from its seed with all earlier answers, so models and endpoints are not
+asked for those again. Everything after the entry is asked for again.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class PlaySession:
         players: by agent; `None` is a person.
         seed: seed of the episode.
         read, write: as in `HumanPolicy`.
-        pass_on: called with an agent before its turn if a person has that seat and another person was asked last, to
-            hide what only the other may see.
+        pass_on: called with an agent before a person's turn if another person was asked last, to hide what only the
+            other may see.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class PlaySession:
         return self._input(prompt)
 
     def _show(self, text: str) -> None:
-        """Writes an observation without the leading lines it shares with the last one: rules are shown once."""
+        """Writes an observation without the leading lines it shares with the last one: rules are shown only once."""
         if text not in self._position:
             self.write(text)
             return
@@ -224,7 +224,7 @@ class ModelSeat:
         return player.renderer.reply(completion.tokens)
 
     def hear(self, decision: Decision) -> None:
-        """Replays a turn that was already answered, so that the next prompt has it as it was sampled."""
+        """Replays a turn that was already answered, so that the next prompt contains it exactly as sampled."""
         self._prompt(decision)
         tokens = self._tokens.get((decision.agent, decision.turn))
         if tokens is not None:

@@ -33,7 +33,7 @@ DESCRIPTION = """Serve a model over HTTP with OpenAI's API; adapters can be swap
 By default it listens on this machine only and needs no key. Any other --host needs --api-key-file. There is no TLS."""
 EXAMPLES = """
 legos serve                                                             # the bundled model at http://127.0.0.1:8000/v1
-legos serve --adapter kuhn=runs/kuhn --adapter best=runs/kuhn@best      # two adapters of a run, as two more models
+legos serve --adapter kuhn=runs/kuhn --adapter best=runs/kuhn@best      # a run's adapters, as two more models
 legos serve --host 0.0.0.0 --allowed-host gpu.lan --api-key-file keys.txt   # for other machines
 """
 
@@ -69,22 +69,22 @@ def make_parser() -> Parser:
         metavar="FILE",
         help="API keys of at least 16 characters, one per line; clients must send one of them (default: no key)",
     )
-    number("--max-queue", DEFAULTS.max_queue, "completions waiting or running; beyond that, status 429")
-    number("--max-rows", MAX_ROWS, "sequences decoded concurrently")
-    number("--max-kv-mib", MAX_KV_BYTES >> 20, "MiB for keys and values of running sequences")
-    number("--prefix-cache-mib", PREFIX_CACHE_BYTES >> 20, "MiB for cached prompt prefixes", least=0)
+    number("--max-queue", DEFAULTS.max_queue, "maximum completions waiting or running; further requests get status 429")
+    number("--max-rows", MAX_ROWS, "maximum sequences decoded concurrently")
+    number("--max-kv-mib", MAX_KV_BYTES >> 20, "maximum MiB for keys and values of running sequences")
+    number("--prefix-cache-mib", PREFIX_CACHE_BYTES >> 20, "maximum MiB for cached prompt prefixes", least=0)
     add_loading(p, threads=DEFAULTS.threads)
     p.add_argument(
         "--lookahead",
         choices=get_args(Lookahead),
         default="auto",
-        help="whether to submit a step before the last one's tokens are known; tokens stay the same (default: auto, "
-        "on Metal and CUDA)",
+        help="whether to submit a step before the previous step's tokens are known; the output is the same (default: "
+        "auto, on Metal and CUDA)",
     )
     number(
         "--patience",
         round(DEFAULTS.patience),
-        "seconds that one step may take, with long prompts, before /health says that the engine is stuck",
+        "seconds that one step, including long prompts, may take before /health reports the engine as stuck",
     )
     number("--drain-seconds", 30, "seconds that running requests may continue after SIGTERM", least=0)
     return p
@@ -99,7 +99,7 @@ def run(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def _leaves_on_sigterm() -> Iterator[None]:
-    """SIGTERM before the server takes over ends the process by an exception, so that temporary files are removed."""
+    """Until the server handles signals itself, SIGTERM raises an exception, so that temporary files are removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

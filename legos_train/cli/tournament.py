@@ -14,13 +14,13 @@ from legos_train.players import words
 DESCRIPTION = f"""Play every policy against every other in every env, in all seats, on the same seeds.
 
 Prints ratings with intervals, the payoff of every pair, and the mixture that no policy beats (meta-Nash).
-Without envs and policies, shows the leaderboard, a file that collects the games of all tournaments.
+Without envs and policies, it shows the leaderboard: a file that collects the games of all tournaments.
 
 {words.WORDS}"""
 EXAMPLES = """
 legos tournament KuhnPoker-v0 Nim-v0 -m tiny -m random -m optimal
 legos tournament KuhnPoker-v0 TicTacToe-v0 -m random -m optimal -n 20 --leaderboard board.sqlite
-legos tournament KuhnPoker-v0 -m runs/a -m runs/b -m tiny --out cups/ab    # the same command resumes
+legos tournament KuhnPoker-v0 -m runs/a -m runs/b -m tiny --out cups/ab    # rerun to resume
 legos tournament                                                           # the leaderboard
 """
 
@@ -28,16 +28,16 @@ legos tournament                                                           # the
 def make_parser() -> Parser:
     p = Parser("tournament", DESCRIPTION, EXAMPLES)
     env_names(p, "*")
-    p.repeated("-m", "--policy", metavar="POLICY", help="a participating policy; give at least two")
+    p.repeated("-m", "--policy", metavar="POLICY", help="a policy that takes part; give at least two")
     p.number("-n", "--games", help="games per pair and env", default=128, least=1)
     p.value(
         "--leaderboard",
         type=Path,
         metavar="FILE",
-        help="where games and ratings are kept, created if missing (default: leaderboard.sqlite in LEGOS_DATA, else in "
+        help="file for games and ratings, created if missing (default: leaderboard.sqlite in LEGOS_DATA, otherwise in "
         "runs/)",
     )
-    p.add_argument("--no-leaderboard", action="store_true", help="do not count these games on a leaderboard")
+    p.add_argument("--no-leaderboard", action="store_true", help="do not add these games to a leaderboard")
     add_playing(p)
     return p
 

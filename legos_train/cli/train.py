@@ -32,13 +32,13 @@ legos train                                            # the bundled model on Ku
 legos train --env Nim-v0 --steps 40                    # another game
 legos train --credit.name rae                          # another credit method
 legos train --eval-env Nim-v0 --eval-env gsm8k=GSM8K-v0 --eval-arg gsm8k:source=test.jsonl   # evaluated, not trained on
-legos train --preset proposer_solver --smoke           # a task's settings, small; without --smoke for a real model
-legos train --preset debate --size 4b --dry-run        # what a real model of that size would need
+legos train --preset proposer_solver --smoke           # a small run of a task; without --smoke, a real model
+legos train --preset debate --size 4b --dry-run        # what a real model of that size needs
 legos train --resume --run-dir runs/kuhn               # continue a run
 """
-SETTINGS = """All settings, by section, with the defaults of the options given (without any, those of --preset kuhn).
-Each is also a key of a TOML file for --config: --optim.lr 1e-4 is `lr = 1e-4` in the table [optim], and none is
-"none"."""
+SETTINGS = """All settings, by section. Defaults reflect the options given with --help (without any: --preset kuhn).
+Each setting is also a key in a TOML file for --config: --optim.lr 1e-4 is `lr = 1e-4` in the table [optim], and none
+is written "none"."""
 ALIASES = {"generate": "--server.urls", "wandb": "--logs.wandb", "trackio": "--logs.trackio", "run_dir": "--run-dir"}
 """Options that are aliases of settings; `--run-dir` is also parsed here because `--resume` needs it."""
 
@@ -51,7 +51,7 @@ def make_parser() -> Parser:
         action="append",
         default=[],
         metavar="ID",
-        help="the environment; several may be given, ID=2: twice as often (repeatable; default: --preset kuhn)",
+        help="environment to train on; with several, ID=2 is drawn twice as often (repeatable; default: --preset kuhn)",
     )
     p.env_arguments("constructor argument of the environment")
     p.add_argument(
@@ -59,9 +59,9 @@ def make_parser() -> Parser:
         action="append",
         default=[],
         metavar="[NAME=]ID",
-        help="an environment to evaluate and never train on, instead of the config's [[eval.env]] (repeatable)",
+        help="environment to evaluate in but never train on; replaces the config's [[eval.env]] (repeatable)",
     )
-    p.repeated("--eval-arg", metavar="[NAME:]KEY=VALUE", help="constructor argument of the --eval-env")
+    p.repeated("--eval-arg", metavar="[NAME:]KEY=VALUE", help="constructor argument of an --eval-env")
     p.repeated(
         "--actor",
         metavar="ROLE=MODEL",
@@ -70,26 +70,26 @@ def make_parser() -> Parser:
     p.repeated(
         "--learner",
         metavar="NAME=ROLE,ROLE",
-        help="train a separate policy for these roles, instead of one for all; every trained role must be named",
+        help="train a separate policy for these roles, instead of one for all; name every trained role",
     )
-    p.repeated("--preset", metavar="NAME", help="settings for a task, see the list below")
+    p.repeated("--preset", metavar="NAME", help="settings for a task; the list below has all presets")
     p.add_argument("--smoke", action="store_true", help="with --preset: a small run of a bundled model")
     p.value(
         "--size",
         metavar="SIZE",
-        help=f"the model, and batch, LoRA, learning rate and token limits that fit it: {', '.join(sizes.names())} "
+        help=f"a model, with the batch, LoRA, learning rate and token limits that fit it: {', '.join(sizes.names())} "
         f"(default: {sizes.DEFAULT} in presets for real models)",
     )
     p.repeated(
         "--config",
         metavar="FILE.toml",
-        help="settings from a file, on top of --preset, or of the defaults if there is none",
+        help="settings from a file, applied on top of --preset, or of the defaults if there is none",
     )
     p.value(
         "--generate",
         "--server",
         metavar="URL",
-        help="generate on `legos serve` or vLLM; separate several with commas (--server.urls)",
+        help="generate on servers (`legos serve` or vLLM); separate several with commas (--server.urls)",
     )
     p.value("--wandb", metavar="PROJECT", help="also log to Weights & Biases (--logs.wandb)")
     p.value("--trackio", metavar="PROJECT", help="also log to trackio (--logs.trackio)")
@@ -99,7 +99,7 @@ def make_parser() -> Parser:
         type=int,
         const=0,
         metavar="PORT",
-        help="show episodes in the browser while training, on this machine only (default: a free port)",
+        help="show episodes in a browser on this machine while training (default: a free port)",
     )
     p.add_argument("--resume", action="store_true", help="continue the run in --run-dir from its latest checkpoint")
     p.add_argument(
@@ -140,7 +140,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def fitted_to_another(options: argparse.Namespace, rest: Sequence[str], config: TrainConfig) -> str | None:
-    """A note if a preset for real models gets another model, but keeps the learning rate of its own."""
+    """A note if a preset for real models runs another model, but keeps the learning rate of its default model."""
     flags, default = dict(_flags(rest)), sizes.size(sizes.DEFAULT)
     if not options.preset or options.size or options.smoke or "--model" not in flags or "--optim.lr" in flags:
         return None

@@ -16,8 +16,8 @@ from legos_train.errors import RunError
 DESCRIPTION = """Browse the episodes of a run or an evaluation: who saw what, every token, rewards and credit.
 
 Reads DIR/rollouts.jsonl, writes DIR/view.html (one file that needs no network) and opens it in the browser.
-DIR is a run directory (runs/NAME) or the --out of `legos eval`. For a folder with several of these it shows a list to
-filter, sort and compare, served only on this machine; with --no-open it writes DIR/browse.html instead."""
+DIR is a run directory (runs/NAME) or the --out of `legos eval`. Given a folder with several of these, it shows a list
+to filter, sort and compare, served only on this machine; with --no-open it writes DIR/browse.html instead."""
 EXAMPLES = """
 legos view runs/kuhn                     # writes runs/kuhn/view.html and opens it
 legos view runs/kuhn --no-open           # only writes the page
@@ -29,15 +29,15 @@ legos view runs/kuhn --terminal          # the last episode, turn by turn, in th
 
 def make_parser() -> Parser:
     p = Parser("view", DESCRIPTION, EXAMPLES)
-    p.add_argument("dir", nargs="+", type=Path, metavar="DIR", help="a run or an evaluation; several share a page")
+    p.add_argument("dir", nargs="+", type=Path, metavar="DIR", help="a run or an evaluation, or a folder of them")
     p.add_argument("--no-open", action="store_true", help="do not open a browser")
     p.number("--last", help="show the newest N episodes of each; 0: all", default=5000)
     p.add_argument(
-        "--watch", action="store_true", help="serve the page on this machine during a run; new episodes appear"
+        "--watch", action="store_true", help="serve the page on this machine and show new episodes as they appear"
     )
-    p.number("--port", help="serve on this port, as --watch does (default: a free one)", most=65535, metavar="P")
+    p.number("--port", help="like --watch, on this port (default: a free one)", most=65535, metavar="P")
     p.add_argument("--terminal", action="store_true", help="replay one episode turn by turn in the terminal")
-    p.value("--episode", type=int, metavar="N", help="line in the log of the episode to replay (default: the last)")
+    p.value("--episode", type=int, metavar="N", help="episode to replay, as its line in the log (default: the last)")
     return p
 
 

@@ -18,20 +18,20 @@ class HeldOutEntry(Section):
     id: str
     """An id from `legos envs list`, or `module:Name-v0`, or `file.py:Name-v0`."""
     name: str = ""
-    """The prefix of its numbers, as in `gsm8k/accuracy`; its id by default."""
+    """The prefix of its metrics, as in `gsm8k/accuracy`; its id by default."""
     args: Arguments = Field(default_factory=dict)
     """Constructor arguments; the text "null" stands for None."""
     source: str | None = None
-    """Where its items come from: the constructor argument `source`, such as a file."""
+    """The constructor argument `source`: where its items come from, such as a file."""
     options: Arguments = Field(default_factory=dict)
     """Passed to every `reset(options=...)`."""
     opponent: Annotated[str, AfterValidator(checked_word)] | None = None
     """Plays the other seats: `self`, `base`, or a policy of `legos eval` (`random`, `optimal`, a run directory, an
     endpoint's URL). None: exact numbers if the game can be solved, else `random` or self-play."""
     games: int | None = Field(default=None, ge=1)
-    """Games, rounded up to whole seeds; none: `eval.games`."""
+    """Number of games, rounded up to whole seeds; none: `eval.games`."""
     samples: int = Field(default=1, ge=1)
-    """Games on each seed from each side: several answers to a problem give pass@k."""
+    """Games per seed and side: several answers to a problem give pass@k."""
     every: int | None = Field(default=None, ge=0)
     """Steps between evaluations; 0: only before the first and after the last; none: `eval.every`."""
     seed: int = Field(default=0, ge=0)
@@ -63,12 +63,12 @@ class EvaluationSettings(Section):
     """Evaluations during training, on fixed seeds."""
 
     every: int = Field(default=10, ge=0)
-    """Steps between evaluations; 0 (as where over 500 information sets are computed): only before the first and
-    after the last."""
+    """Steps between evaluations; 0: only before the first and after the last. Games in which over 500 information sets
+    are computed are evaluated as with 0."""
     games: int = Field(default=256, ge=2)
-    """Games against random play, if no exact value can be computed."""
+    """Number of games, if no exact numbers can be computed."""
     best: str | None = None
-    """The number that selects `RUN/best`, such as `nash_conv` or `gsm8k.accuracy`; none: the first of the first
+    """The metric that selects `RUN/best`, such as `nash_conv` or `gsm8k.accuracy`; none: the first metric of the first
     environment."""
     env: Annotated[tuple[HeldOutEntry, ...], Suppress] = ()
     """Held-out environments: tables `[[eval.env]]`."""

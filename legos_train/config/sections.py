@@ -16,7 +16,7 @@ from legos_train.settings import Arguments, Section, as_named
 
 
 def _server_address(text: str) -> str:
-    """An address of `legos serve` or vLLM; vllm:// states which of them it is."""
+    """An address of `legos serve` or vLLM; vllm:// marks it as vLLM."""
     plain = re.sub(r"^vllm://", "http://", text)
     address = str(Address.parse(plain))
     return address if plain == text else re.sub(r"^http://", "vllm://", address)
@@ -54,7 +54,7 @@ class EnvEntry(Section):
     credit: str | None = None
     """A credit method for this env's episodes, instead of `credit.name`."""
     league: bool | None = None
-    """Whether league members play here; none: if the policy trains two seats or more."""
+    """Whether league members play here; none: only if the policy trains two seats or more."""
 
     @property
     def label(self) -> str:
@@ -62,19 +62,19 @@ class EnvEntry(Section):
 
 
 class ActorEntry(Section):
-    """The player of a role: a table `[actors.ROLE]`. See `legos_train.Actor`."""
+    """Who plays a role: a table `[actors.ROLE]`. See `legos_train.Actor`."""
 
     system_prompt: str = ""
     """Prepended to every conversation of the role."""
     temperature: float | None = Field(default=None, ge=0)
-    """None: `sampling.temperature`, or 0 for a seat that is not trained."""
+    """Sampling temperature; none: `sampling.temperature`, or 0 for a seat that is not trained."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Maximum tokens per action; none: `sampling.max_tokens`."""
     model: Annotated[str, AfterValidator(checked_word)] | None = None
-    """`policy`, `base`, a policy of `legos eval` (`random`, `optimal`, a run directory, an endpoint's URL). None: the
-    policy for seats that are trained, the base model for judges."""
+    """`policy`, `base`, or a policy of `legos eval` (`random`, `optimal`, a run directory, an endpoint's URL). None:
+    the policy for seats that are trained, the base model for judges."""
     trainable: bool = True
-    """Whether the role may be trained on; off: it plays, and its actions never enter a batch."""
+    """Whether the role may be trained on; off: it plays, but its actions never enter a batch."""
 
 
 class LearnerEntry(Section):
@@ -83,7 +83,7 @@ class LearnerEntry(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,32}$")
     """Its name in metrics, and the folder of its adapter."""
     roles: tuple[str, ...] = Field(min_length=1)
-    """The seats it plays and learns from: roles or agents, prefixed with `ENV/` for one env of several."""
+    """The roles or agents it plays and learns from; with the prefix `ENV/`, only in that env."""
     rank: int | None = Field(default=None, ge=1, le=512)
     """Rank of its adapter; none: `lora.rank`."""
     optim: dict[str, Any] = Field(default_factory=dict)
@@ -98,7 +98,7 @@ class LearnerEntry(Section):
     @field_validator("optim", "loss", "credit")
     @classmethod
     def _writable(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Writes None as a file's text for it, so that the table round-trips."""
+        """Writes None as the text that stands for it in files, so that the table round-trips."""
         return {name: "none" if value is None else value for name, value in values.items()}
 
 
@@ -119,13 +119,13 @@ class SamplingSettings(Section):
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Sample from the most likely tokens that together have this probability; 1: from all."""
     max_tokens: int | None = Field(default=None, ge=1)
-    """Maximum tokens per action; by default what the answers of a bundled model need, else 1024."""
+    """Maximum tokens per action; none: what the answers of a bundled model need, otherwise 1024."""
     thinking_tokens: int | None = Field(default=None, ge=0)
-    """Maximum tokens per thought, within `max_tokens`; then the thought is closed and the action follows. None: no
-    separate limit."""
+    """Maximum tokens per thought, which count towards `max_tokens`; at the limit the thought is closed and the action
+    follows. None: no separate limit."""
     max_mismatch: float | None = Field(default=None, gt=0)
-    """Largest gap, in nats, between the sampler's and the trainer's log-probability of a token of the current weights;
-    beyond it the run stops. None: 0.1 in float32 on a CPU, else 3, as half precision rounds."""
+    """The run stops if sampler and trainer disagree by more than this, in nats, on the log-probability of a token
+    sampled from the current weights. None: 0.1 in float32 on a CPU, otherwise 3, since half precision rounds."""
 
 
 class OptimSettings(Section):
@@ -134,20 +134,20 @@ class OptimSettings(Section):
     lr: float = Field(default=2e-4, gt=0)
     """Peak learning rate."""
     lr_end: float = Field(default=0.1, ge=0, le=1)
-    """Share of the peak left at the last step; the decay is linear."""
+    """Learning rate at the last step, as a share of the peak; the decay is linear."""
     warmup: int = Field(default=0, ge=0)
     """Steps of linear warm-up."""
     beta1: float = Field(default=0.0, ge=0, lt=1)
-    """Adam's first-moment decay. 0: no momentum that keeps pushing after the opponent has changed."""
+    """Adam's first-moment decay. 0: no momentum, which would keep pushing after the opponent has changed."""
     beta2: float = Field(default=0.999, gt=0, lt=1)
     """Adam's second-moment decay."""
     eps: float = Field(default=1e-8, gt=0)
-    """Adam's epsilon. At about the size of the gradient's entries it turns Adam into SGD near a fixed point: steps
+    """Adam's epsilon. A value about as large as the gradient's entries turns Adam into SGD near a fixed point: steps
     shrink with the gradient, and the last iterate can settle."""
     weight_decay: float = Field(default=0.0, ge=0)
-    """Decoupled weight decay, times the learning rate."""
+    """Decoupled weight decay, multiplied by the learning rate."""
     grad_clip: float = Field(default=0.3, gt=0)
-    """Largest global norm of the gradient."""
+    """Maximum global norm of the gradient; a larger one is scaled down."""
     epochs: int = Field(default=1, ge=1)
     """Passes over the episodes of one step."""
     minibatches: int = Field(default=1, ge=1)
@@ -168,25 +168,25 @@ class FilterSettings(Section):
     keep: Literal["all", "winners", "success", "positive"] = "all"
     """`winners`: only trajectories with the best return of their episode, if it is better than the worst; `success`:
     only those with a right answer, or a return above 0 where nothing is right or wrong; `positive`: only those with a
-    return above 0, wrong answers paid for their form among them. Usually set with `loss.name = "sft"`."""
+    return above 0, including wrong answers rewarded for their format. Usually set with `loss.name = "sft"`."""
     zero_advantages: bool = False
-    """Drop turns whose advantage is exactly 0, as when a whole group agrees: the more is solved, the less a step
-    costs. The loss is then a mean over the other turns, and the KL holds the policy only on them."""
+    """Drop turns whose advantage is exactly 0, as when all returns of a group are equal. Steps get cheaper as more
+    problems are solved; the loss is a mean over the remaining turns, and the KL penalty covers only those."""
 
 
 class BranchSettings(Section):
-    """A loss over all actions in games without a tree: each action is played out from sampled decision points.
+    """Losses over all actions in games that cannot be solved: each action is played out from sampled decision points.
 
-    For each episode, a step plays `points` x legal actions x `rollouts` more from the middle.
+    For each episode, a step plays `points` x legal actions x `rollouts` extra games from the middle.
     """
 
     when: Literal["auto", "always", "never"] = "auto"
-    """auto: in games without exact truth; `always`: even if there is a tree; `never`: a run that needs it is
-    refused."""
+    """`auto`: in games whose action values cannot be computed exactly; `always`: even if they can; `never`: reject runs
+    that would need it."""
     points: int = Field(default=1, ge=1)
-    """Maximum decision points valued per episode, drawn at random."""
+    """Maximum decision points evaluated per episode, chosen at random."""
     rollouts: int = Field(default=1, ge=1)
-    """How often each of their legal actions is played out to the end."""
+    """How many times each legal action at these points is played out to the end."""
 
 
 class AsyncSettings(Section):
@@ -195,13 +195,12 @@ class AsyncSettings(Section):
     enabled: bool = False
     """Generate the next episodes while training on the current ones."""
     backend: Literal["auto", "process", "thread"] = "auto"
-    """Where episodes are generated: in a second process (CPU), or in a thread of this one (Metal; two processes on one
-    GPU crash Macs), which can also use servers. auto: process on CPU and CUDA, thread on Metal and with
-    `server.urls`."""
+    """Where episodes are generated: in a second process, or in a thread of this one, which can also use servers. auto:
+    `process` on CPU and CUDA; `thread` on Metal, where two processes on one GPU crash Macs, and with `server.urls`."""
     max_off_policy_steps: int = Field(default=2, ge=0)
     """How many optimiser steps may pass between sampling an episode and training on it; older ones are dropped."""
     queue: int = Field(default=2, ge=1)
-    """Batches that may be generated ahead."""
+    """Maximum batches generated ahead of training."""
     in_flight: Literal["pin", "keep"] = "pin"
     """When new weights are published, running requests finish on the old ones (`pin`) or continue on the new
     (`keep`)."""
@@ -211,20 +210,20 @@ class ReplaySettings(Section):
     """Training on episodes more than once."""
 
     reuse: int = Field(default=1, ge=1)
-    """How many steps an episode may be used in."""
+    """Maximum number of steps that may use an episode."""
     max_staleness: int = Field(default=5, ge=0)
     """Maximum age of an episode, in optimiser steps; older ones are dropped before use."""
     capacity: int = Field(default=8, ge=1)
-    """Batches kept."""
+    """Maximum batches kept; the oldest is dropped first."""
 
 
 class CurriculumSettings(Section):
-    """An artifact store shared by episodes: problems, corpus passages, anything a task sampler passes to `reset`."""
+    """A store that episodes share: problems, corpus passages, anything that a task sampler passes to `reset`."""
 
     sampler: str | None = None
-    """`proposed_problems`, `learnability`, `corpus`, or `module:function`; none: no artifact store."""
+    """Task sampler: `proposed_problems`, `learnability`, `corpus`, or `module:function`; none: no artifact store."""
     share: float = Field(default=0.5, ge=0, le=1)
-    """Share of episodes drawn from the store once it has enough."""
+    """Share of episodes whose task the sampler draws; `proposed_problems` first waits until enough are stored."""
     low: float = Field(default=0.1, ge=0, le=1)
     """Learnability gate: artifacts with a lower pass rate are not drawn."""
     high: float = Field(default=0.9, ge=0, le=1)
@@ -239,11 +238,11 @@ class MonitorSettings(Section):
     """Watches for collapse and for steps that teach nothing; set a limit to none to switch it off."""
 
     action: Literal["warn", "raise_kl", "inject_opponents", "rollback", "stop"] = "warn"
-    """What happens when a limit is crossed `patience` steps in a row."""
+    """What to do when a limit has been crossed for `patience` steps in a row."""
     patience: int = Field(default=5, ge=1)
-    """Steps in a row that a running mean must be beyond its limit."""
+    """How many steps in a row a running mean must be beyond its limit."""
     window: int = Field(default=10, ge=1)
-    """Steps in a running mean."""
+    """Number of steps in a running mean."""
     role_gap: float | None = None
     """Largest difference between the mean returns of two roles."""
     unscored: float | None = Field(default=0.5, ge=0, le=1)
@@ -257,15 +256,15 @@ class MonitorSettings(Section):
     live: float | None = Field(default=0.02, ge=0, le=1)
     """Smallest share of tokens with a gradient."""
     worse: float | None = Field(default=0.0, ge=0)
-    """How far an evaluation may fall behind the one before the first step, beyond chance."""
+    """How far an evaluation may fall below the one before the first step, beyond what chance explains."""
     average_lag: float | None = Field(default=0.6, ge=0)
-    """Largest share of the last weights' gain that the weight average may lack, beyond chance."""
+    """Largest share of the last weights' improvement that the weight average may lack, beyond what chance explains."""
     standstill: float | None = Field(default=0.1, ge=0)
-    """Largest share of the way to the optimum that may remain when an exact number has stopped moving."""
+    """Largest share of the distance to the optimum that may remain once an exact number has stopped changing."""
     entropy: float | None = Field(default=1e-3, ge=0)
     """Smallest entropy of the next token."""
     length: tuple[float, float] | None = None
-    """Fewest and most tokens per action, as multiples of the first steps' mean."""
+    """Fewest and most tokens per action, as multiples of the mean over the first steps."""
     zero_advantages: float | None = Field(default=0.95, ge=0, le=1)
     """Largest share of advantages that are exactly 0."""
     kl: float | None = None
@@ -279,18 +278,18 @@ class AverageSettings(Section):
 
     kind: Literal["ema", "uniform", "polynomial", "none"] = "ema"
     """`ema`: exponential moving average of the weights; `uniform`: their mean; `polynomial`: their mean with step t
-    weighted by t to the power of `degree`, so that its window grows with the run (arXiv 1212.1824); `none`: the last
-    weights."""
+    weighted by t to the power of `degree`, so that its window grows with the run (arXiv 1212.1824); `none`: no average,
+    only the last weights."""
     decay: float = Field(default=0.98, ge=0, lt=1)
-    """`ema`: share of itself that the average keeps at every step."""
+    """`ema`: the share of its value that the average keeps at every step."""
     start: float = Field(default=0.25, ge=0, lt=1)
     """`uniform`: share of the run to leave out at the start."""
     degree: float = Field(default=7.0, ge=0)
-    """`polynomial`: 0 is the mean of all steps; with 7 half of the weight is on the last twelfth."""
+    """`polynomial`: 0 is the mean of all steps; with 7, half of the weight is on the last twelfth of the run."""
 
     def kept(self, step: int, steps: int, total: float) -> tuple[float, float] | None:
-        """The share of itself that the sum keeps when it takes in `step` of `steps`, and its total weight after that,
-        which was `total`; None if the step is left out.
+        """The share of its value that the sum keeps when it takes in `step` of `steps`, and the new total weight given
+        the old one, `total`; None if the step is left out.
         """
         if self.kind == "none" or (self.kind == "uniform" and step <= self.start * steps):
             return None
@@ -306,16 +305,16 @@ class CheckpointSettings(Section):
     every: int = Field(default=50, ge=0)
     """Steps between checkpoints; 0 writes one only at the end."""
     keep: int = Field(default=2, ge=1)
-    """How many checkpoints are kept; the newest stay."""
+    """How many of the newest checkpoints to keep."""
 
 
 class LogSettings(Section):
-    """What is written besides metrics.jsonl."""
+    """Logs besides metrics.jsonl."""
 
     rollouts: int = Field(default=8, ge=0)
     """Episodes per step kept in rollouts.jsonl, evenly spaced in the batch."""
     rollouts_every: int = Field(default=10, ge=1)
-    """Steps between such samples; the first and the last step are always kept."""
+    """Steps between such samples; the first and the last step are always logged."""
     wandb: str | None = None
     """Project name: also log to Weights & Biases (extra `wandb`; WANDB_MODE=offline keeps it on this machine)."""
     trackio: str | None = None
@@ -323,24 +322,24 @@ class LogSettings(Section):
     tensorboard: bool = False
     """Also write TensorBoard event files into the run directory (needs tensorboardX or torch)."""
     progress: Literal["auto", "rich", "plain", "json"] = "auto"
-    """What is printed: a live dashboard (`rich`), a short line per step (`plain`; in a notebook every tenth), every
-    step as a line of JSON (`json`); auto: the dashboard on a terminal, lines elsewhere."""
+    """What is printed: a live dashboard (`rich`), a short line per step (`plain`; in a notebook every tenth), or each
+    step as a line of JSON (`json`); auto: the dashboard on a terminal, otherwise short lines."""
 
 
 class ServerSettings(Section):
     """Generation by `legos serve` or vLLM in other terminals or on other machines."""
 
     urls: tuple[ServerAddress, ...] = ()
-    """Addresses of `legos serve` or vLLM, such as http://127.0.0.1:8000 (which of the two is detected) or
+    """Server addresses: http://127.0.0.1:8000 and the like (`legos serve` or vLLM, which is detected), or
     vllm://HOST:PORT. Empty: generate in this process."""
     adapters: Path | None = None
-    """A folder that the servers see under the same path and load adapters from: vLLM's `VLLM_LORA_RESOLVER_CACHE_DIR`,
-    `--adapter-root` of `legos serve`. vLLM needs one; none: adapters are sent."""
+    """A folder from which the servers load adapters, under the same path on all machines: `--adapter-root` of
+    `legos serve`, `VLLM_LORA_RESOLVER_CACHE_DIR` of vLLM, which needs one. None: adapters are uploaded."""
     timeout: float = Field(default=600.0, gt=0)
-    """Maximum seconds per call; then its games continue on another server."""
+    """Maximum seconds per call, after which its games continue on another server."""
     sessions: int = Field(default=1, ge=1)
-    """Behind a router: how many session ids (header `X-Session-ID`) to spread conversations over. Each stays on the
-    server that the router picks for its id; 1: no id is sent, and one call carries the turns of any games."""
+    """Behind a router: the number of session ids (header `X-Session-ID`) to spread conversations over. A conversation
+    stays on the server that the router picks for its id. 1: no id is sent, and a call may mix turns of any games."""
     api_key_env: VariableName = "LEGOS_API_KEY"
     """The name of the environment variable that holds the key."""
 
@@ -353,7 +352,7 @@ class ServerSettings(Section):
 
 
 class TinkerSettings(Section):
-    """`--backend tinker`: weights, optimiser and sampling run on a service that speaks the Tinker API."""
+    """`--backend tinker`: weights, optimiser and sampling are at a service that speaks the Tinker API."""
 
     url: ServerAddress | None = None
     """Address of the service, such as http://127.0.0.1:8000 for SkyRL; none: the hosted one, or TINKER_BASE_URL."""
@@ -367,5 +366,5 @@ class TinkerSettings(Section):
     in_flight: int = Field(512, ge=1)
     """Maximum number of concurrent samples."""
     multiple: int = Field(1, ge=1)
-    """Pad the sequences of a training call to a multiple of this with copies without advantage, for servers that
-    compile for each shape."""
+    """For servers that compile for each shape: pad the number of sequences in a training call to a multiple of this,
+    with copies that have no effect."""

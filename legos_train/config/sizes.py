@@ -1,4 +1,4 @@
-"""Models by size, with settings that fit them: `legos train --preset NAME --size 4b`. The one list of real models.
+"""Models by size, with settings that fit them: `legos train --preset NAME --size 4b`. The only list of real models.
 
 Names are those of mlx-community's 4-bit checkpoints; base models without a 4-bit version there have their published
 names. None was loaded while writing this. Shapes come from the models' `config.json`, so `--dry-run` needs no weights.
@@ -67,8 +67,8 @@ class Size(NamedTuple):
 def with_thoughts(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings of a preset with room for thoughts: its size's limit for an action, minus the tokens for the answer.
 
-    An action has at most the tokens of the size, and half the context, which must hold the prompt too. Settings of
-    models that are no size are returned as they are.
+    An action is limited to the tokens of the size and to half the context, which must also hold the prompt. Settings of
+    models that are not in the list are returned unchanged.
     """
     fits, sampling = shape_of(settings.get("model", "")), settings.get("sampling", {})
     answer = sampling.get("max_tokens")

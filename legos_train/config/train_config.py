@@ -1,4 +1,4 @@
-"""Every setting of a training run. The command line and the TOML file are these fields; sections: sections.py.
+"""Every setting of a training run. These fields are the flags and the keys of TOML files; sections.py has the sections.
 
 Precedence, lowest first: defaults, preset, file, command line. The error for an unknown key names the nearest one.
 """
@@ -63,7 +63,7 @@ class TrainConfig(Section):
     env_args: Arguments = Field(default_factory=dict)
     """Constructor arguments, for a run with one environment."""
     actors: Annotated[dict[str, ActorEntry], Suppress] = Field(default_factory=dict)
-    """The players of roles: tables `[actors.ROLE]` or `[actors."ENV/ROLE"]`."""
+    """Who plays each role: tables `[actors.ROLE]` or `[actors."ENV/ROLE"]`."""
     learner: Annotated[tuple[LearnerEntry, ...], Suppress] = ()
     """Several policies instead of one: tables `[[learner]]`, each with the roles it plays."""
     model: str = "tiny"
@@ -75,11 +75,11 @@ class TrainConfig(Section):
     renderer: RendererName = "auto"
     """How conversations become tokens; `auto` uses the model's own chat template."""
     thinking: Literal["auto", "on", "off"] = "auto"
-    """Whether the model thinks before answering, for chat templates with that switch (`enable_thinking`); auto: the
+    """Whether the model thinks before answering, if its chat template has that switch (`enable_thinking`); auto: the
     template's default."""
     reply: str = "env"
     """How the prompt asks for an answer: `env` (the environment's own way), `bracket`, `boxed`, `boxed_reasoning` (step
-    by step, then `boxed`), `spiral` (the prompt of that paper), or your own text with `{observation}` in it."""
+    by step, then `boxed`), `spiral` (the SPIRAL paper's prompt), or your own text with `{observation}` in it."""
     train_roles: tuple[str, ...] = ()
     """Roles to train on; empty: every seat that the environment declares trainable."""
     steps: int = Field(default=250, ge=1)
@@ -87,23 +87,23 @@ class TrainConfig(Section):
     batch_size: int = Field(default=512, ge=1)
     """Episodes per step."""
     group_size: int | None = Field(default=None, ge=1)
-    """Episodes started from one seed, for group credit; by default 8 for group credit, else 1."""
+    """Episodes that share a seed, for credit methods that compare them; none: 8 for such methods, otherwise 1."""
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     """Seed of the whole run: initial weights, deals, sampling, opponents."""
     run_dir: Path | None = None
-    """Where the run is stored; by default a new directory in `runs/`."""
+    """Directory of the run; none: a new one in `runs/`."""
     threads: Annotated[int, Field(ge=1)] | Literal["auto"] = 1
-    """Threads of the matrix library on a CPU. auto: the idle cores at the start for models of 50 million weights
-    or more, else 1. A different number of threads rounds differently."""
+    """Threads of the matrix library on a CPU. auto: one per core that is idle at startup for models of 50 million
+    weights or more, otherwise 1. The number of threads affects rounding."""
     dequantize: Dequantize = "auto"
     """Whether to dequantise weights at load: faster on a CPU, for four to eight times the memory. auto: on a CPU; if
-    memory is short, layer by layer on use."""
+    memory is short, each layer is dequantised when used instead."""
     max_rows: int = Field(default=256, ge=1)
-    """Maximum distinct sequences the engine decodes at once; equal ones count as one."""
+    """Maximum distinct sequences the engine decodes at once; identical ones count once."""
     max_batch_tokens: int = Field(default=16384, ge=64)
     """Maximum padded tokens in one forward and backward pass."""
     context: int = Field(default=4096, ge=16)
-    """Maximum tokens of a prompt and its action; exceeding it is an invalid move."""
+    """Maximum tokens of a prompt and its action together; exceeding it is an invalid move."""
     lora: LoRASettings = LoRASettings()
     sampling: SamplingSettings = SamplingSettings()
     optim: OptimSettings = OptimSettings()
@@ -249,7 +249,7 @@ class TrainConfig(Section):
             raise ValueError("several learners cannot be combined with backend = 'tinker'; remove one of the two")
 
     def _check_all_actions(self) -> None:
-        """A loss over all actions learns from the current policy: it rejects reuse and filters of samples."""
+        """A loss over all actions learns from the current policy, so it cannot reuse or filter samples."""
         wrong = {
             "asynchronous.enabled": self.asynchronous.enabled,
             "replay.reuse": self.replay.reuse > 1,
@@ -262,7 +262,7 @@ class TrainConfig(Section):
             raise ValueError(f"loss.name = {self.loss.name!r} learns from no samples; leave out {unfit[0]}")
 
     def _check_credit(self) -> None:
-        """Checks that names are known, and that some method of the run takes every changed option."""
+        """Checks that names are known, and that every changed option is used by some method of the run."""
         used = {"name", "roles", "return_scale"}
         for name in sorted(self.credit_names):
             if name not in METHODS:
@@ -319,7 +319,7 @@ class TrainConfig(Section):
         return self.grouped_for(*(one.credit.make(name) for one in every for name in sorted(one.credit_names)))
 
     def grouped_for(self, *methods: Any) -> int:
-        """The same for other credit methods than those of the config."""
+        """`grouped`, for credit methods other than those of the config."""
         if self.group_size is not None:
             return self.group_size
         return 8 if any(getattr(credit, "groups", False) for credit in methods) else 1
@@ -331,7 +331,7 @@ class TrainConfig(Section):
 
 
 def _texts(value: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Every text in plain values, with its position."""
+    """Every string in plain values, with its path of keys."""
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, dict | list):
@@ -355,7 +355,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def from_dict(data: dict[str, Any], where: str = "config") -> TrainConfig:
-    """Validates plain values; errors say where they come from."""
+    """Validates plain values; errors name their source."""
     try:
         return TrainConfig(**data)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Error messages for configs: unknown keys with the nearest known one, values with what is accepted."""
+"""Error messages for configs: the nearest known key for an unknown one, the accepted values for a wrong one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every credit method needs: the trained trajectories and their returns."""
+"""The parts that credit methods share: the trained trajectories and their returns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CreditAssigner(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything remembered between batches, as plain JSON values."""
+        """The state kept between batches, as plain JSON values."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -88,7 +88,7 @@ def trained(episode: Episode) -> Iterator[Trajectory]:
 
 
 def prompt_key(turn: Turn) -> Hashable:
-    """What the agent read; equal messages have equal keys."""
+    """A key of what the agent read; equal messages have equal keys."""
     return tuple([tuple(sorted(message.items())) for message in turn.observation])
 
 

@@ -13,7 +13,7 @@ from legos_train.credit.assigner import Advantages, Stateless, method, trained
 
 @method
 class ConstantCredit(Stateless):
-    r"""The same number for every turn, whatever came of it: plain imitation of what was played.
+    r"""The same number for every turn, whatever the outcome: plain imitation of what was played.
 
     $$A_t = 1$$
 

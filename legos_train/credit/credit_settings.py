@@ -1,4 +1,4 @@
-"""Which credit method, and its options."""
+"""The choice of credit method, and its options."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ class CreditSettings(Section):
     """Who gets credit for an outcome."""
 
     name: CreditName = "same_prompt"
-    """The credit method; the docs have a page of each."""
+    """The credit method; the docs have a page for each."""
     roles: dict[str, str] = Field(default_factory=dict)
-    """Methods of single roles, instead of `name`: a table `[credit.roles]`, `proposer = "rae"`."""
+    """Methods for individual roles, instead of `name`: a table `[credit.roles]` with lines like `proposer = "rae"`."""
     decay: float = Field(default=DECAY, ge=0, lt=1)
     """Decay of RAE's moving baseline."""
     bias_correction: bool = True
     """`rae`: divide the moving baseline by 1 - decay^n; off, it creeps up from 0, as in the paper."""
     baseline_update: Literal["batch", "game", "game_first"] = "batch"
-    """`rae`: the baseline moves after the batch, after every game (as in the authors' code), or before every game is
-    compared with it (as in the paper)."""
+    """`rae`: when the baseline is updated: after the batch (`batch`), after every game (`game`, the authors' code), or
+    with a game's own return before comparing the two (`game_first`, the paper)."""
     gamma: float = Field(default=GAMMA, gt=0, le=1)
-    """Discount by turns from the end."""
+    """Discount factor per turn, counted from the end of the episode."""
     pseudo_count: float = Field(default=2.0, ge=0)
-    """`same_prompt`: how many games the role's RAE baseline counts for."""
+    """`same_prompt`: how many games the role's RAE baseline counts as."""
     std: bool = False
     """`grpo`, `hierarchical_grpo`, `agent_turn`, `gigpo`: divide by the group's standard deviation."""
     per_role: bool = True
-    """`grpo`: compare within a role; off, all trained seats of the group together (a joint mean)."""
+    """`grpo`: compare within a role; off: all trained seats of the group together (a joint mean)."""
     singleton: Literal["zero", "rae"] = SINGLETON
-    """Group credit: the advantage of an agent without peers."""
+    """Group credit: the advantage of an agent without peers is 0, or what `rae` would give it."""
     peers: Literal["table", "role"] = "table"
-    """`hierarchical_grpo`: compare agents of one role at one table, or also at the tables beside it, as tournaments
-    need, where every place of a match may be alone with its role."""
+    """`hierarchical_grpo`: compare agents with the same role at one table (`table`), or also at neighbouring tables
+    (`role`). Tournaments need `role`: a seat of a match may be the only one with its role."""
     root_peers: Literal["group", "batch"] = "group"
-    """`hierarchical_grpo`: who the agents at the root are compared with."""
+    """`hierarchical_grpo`: what agents outside any table are compared with: the episode's group, or the whole batch."""
     step_weight: float = Field(default=1.0, ge=0)
-    """`gigpo`: weight of the step advantage beside the episode's."""
+    """`gigpo`: weight of the step advantage relative to the episode's."""
     return_scale: Literal["running", "none"] = "running"
     """Divide advantages by the running standard deviation of the returns of their environment and role, where that is
-    above 1; methods that divide by one of their own are left alone."""
+    above 1. Methods whose advantages do not grow with the returns are left alone."""
 
     @property
     def names(self) -> set[str]:

@@ -1,8 +1,8 @@
 """Advantages relative to peers: GRPO and hierarchical GRPO. `rloo.py` builds on the same frame.
 
-They differ in who a trajectory's peers are; the rest is shared. A trajectory without peers has nothing to be compared
-with: `singleton="zero"` gives it the advantage 0, so it teaches nothing; `singleton="rae"` falls back to `R - b` with
-the moving baseline of `RAECredit`.
+They differ only in who a trajectory's peers are. A trajectory without peers cannot be compared: `singleton="zero"`
+gives it the advantage 0, so it teaches nothing; `singleton="rae"` falls back to `R - b` with the moving baseline of
+`RAECredit`.
 
 Order: the whole batch is scored, then, with `singleton="rae"`, every trained return is folded into the baselines.
 Cold start: none for peers; the fallback's baseline is 0 before the first return of a role.
@@ -42,7 +42,7 @@ class PeerCredit(RemembersBaselines):
     def peers(self, index: int, episode: Episode, trajectory: Trajectory) -> tuple[Hashable, ...]:
         """Trajectories with equal keys are peers: by default of one role in the episodes of a group.
 
-        `index` is the place of the episode in the batch.
+        `index` is the position of the episode in the batch.
         """
         return (episode.env_id, group_of(episode, "credit 'rae'"), trajectory.role)
 
@@ -51,7 +51,7 @@ class PeerCredit(RemembersBaselines):
         return [trajectory.total]
 
     def relative(self, total: float, every: Sequence[float], own: Sequence[float]) -> float | None:
-        """The advantage of the target `total`; None when nothing can be compared.
+        """The advantage of the target `total`; None if there is nothing to compare it with.
 
         `every`: the targets of all peers, including itself; `own`: those in the same episode.
         """

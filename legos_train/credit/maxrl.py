@@ -2,8 +2,8 @@
 
 Returns below 0 count as 0. A likelihood has no degrees of failure, and with mixed signs a mean near 0 would make the
 quotient arbitrarily large and a negative mean would flip its sign. So the mean is never negative; where it is 0,
-nothing succeeded, and all advantages are 0: there is nothing to make more likely. A trajectory without a peer is its
-own mean and gets 0 as well. Every advantage lies between -1 and n - 1, with n peers.
+nothing succeeded, and all advantages are 0, since there is nothing to make more likely. A trajectory without a peer is
+its own mean and gets 0 as well. Every advantage lies between -1 and n - 1, with n peers.
 
 Order: the batch alone decides. Cold start: none; nothing is remembered.
 """

@@ -17,8 +17,8 @@ class PerEnv:
     Each method sees its episodes of a batch together, in batch order. A method without episodes in a batch is not
     called.
 
-    When: one run trains on environments of different kinds: a card game, whose prompts recur, beside problems with a
-    right answer.
+    When: one run trains on environments of different kinds, such as a card game, whose prompts recur, and problems with
+    a right answer.
 
     When not: only the roles of one environment differ; see `per_role`.
 
@@ -55,7 +55,7 @@ class PerEnv:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Raises ValueError when the state is of another method or names other env ids."""
+        """Raises ValueError if the state is from another method or names other env ids."""
         check_method(state, self.name)
         if set(state["by_env"]) != set(self.by_env):
             raise ValueError(

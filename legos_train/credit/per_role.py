@@ -13,7 +13,7 @@ from legos_train.credit.assigner import Advantages, CreditAssigner, check_method
 class PerRole:
     r"""Another credit method for some roles.
 
-    Each method sees episodes with only its own roles, once per batch, as if the others were not trained.
+    Once per batch, each method sees the episodes with only its own roles, as if the others were not trained.
 
     When: the roles of one environment need different comparisons, such as a single proposer per episode and solvers
     with siblings.

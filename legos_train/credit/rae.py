@@ -9,7 +9,7 @@ Three things differ from the paper, which starts its moving average at 0 and upd
   mean of the paper's update over every order of the m returns (for m = 1 it is the update), so neither the order in
   which episodes finish nor the number of workers changes the baseline.
 
-`bias_correction=False` and `baseline_update="game"` or `"game_first"` undo them, for a strict replication.
+`bias_correction=False` and `baseline_update="game"` or `"game_first"` undo these changes, for a strict replication.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""No baseline at all: what the other methods are measured against.
+"""No baseline at all: the reference for the other methods.
 
 Order: every episode alone decides. Cold start: none; nothing is remembered.
 """

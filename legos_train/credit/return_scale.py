@@ -16,8 +16,8 @@ DECAY = 0.99
 class ReturnScale:
     r"""Advantages divided by the spread of their role's returns, where that is above 1.
 
-    The KL penalty and the entropy bonus are in nats and are weighed against payoffs: a weight that suits a game played
-    for 1 chip is next to nothing in one played for 13.
+    The KL penalty and the entropy bonus are in nats and are traded off against payoffs: a weight that suits a game
+    played for 1 chip has almost no effect in one played for 13.
 
     $$A \leftarrow A\,/\,\max(1, \sigma) \qquad \sigma^2 = \mathrm{E}[R^2] - \mathrm{E}[R]^2$$
 
@@ -29,7 +29,7 @@ class ReturnScale:
     the scale only where it is above 1; there a range of percentiles, here the standard deviation.
 
     Args:
-        inner: gives the advantages.
+        inner: the credit method whose advantages are scaled.
     """
 
     name = "return_scale"

@@ -82,7 +82,7 @@ class SamePromptCredit(RemembersBaselines):
         return discounted.tolist()
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
-        """See `CreditAssigner.assign`. The role baselines move afterwards: each call is one batch."""
+        """See `CreditAssigner.assign`. Each call is one batch, after which the role baselines are updated."""
         numbers: dict[Hashable, int] = {}  # of the prompts, in the order in which they were first read
         same: dict[tuple[Key, int], int] = {}  # the same by the ids of observations, which many turns share
         every: list[list[float]] = []  # by prompt: targets in the batch

@@ -1,7 +1,8 @@
 """Named points at which a test kills the process: `LEGOS_CRASH_AT=checkpoint.renamed:2 legos train ...`.
 
-The process ends when it passes that point the second time, as with `kill -9`: no cleanup, no flushed buffers.
-Without the variable a point costs one comparison. Every name is in `CRASH_POINTS`, so that a test can walk them.
+In this example the process ends when it passes that point for the second time, as with `kill -9`: no cleanup, no
+flushed buffers. Without the variable a point costs one comparison. Every name is in `CRASH_POINTS`, so that a test can
+go through them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ STORAGE_POINTS = (
     *("adapter.begun", "adapter.torn", "adapter.weights_written", "adapter.config_written", "adapter.directory_synced"),
     *("adapter.renamed", "adapter.swapped", "adapter.old_moved", "adapter.replaced", "adapter.saved"),
 )
-"""Passed by storage.py, metrics_file.py, checkpoint.py and adapter_files.py."""
+"""Passed by the files of `legos_train.disk`."""
 
 LOOP_POINTS = (
     *("loop.resumed", "loop.step_begun", "loop.step_played", "loop.credited", "loop.updated", "loop.published"),
@@ -49,7 +50,7 @@ _left = 0
 
 
 def arm(spec: str | None) -> None:
-    """Sets where to end: `NAME` or `NAME:N` for the N-th pass from now; None or empty: never.
+    """Sets where to end the process: `NAME`, or `NAME:N` for the N-th pass from now; None or empty: nowhere.
 
     Raises:
         ValueError: no point has that name, or N is not a positive number.

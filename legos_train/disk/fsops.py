@@ -276,12 +276,12 @@ def write_bytes(path: Path, data: bytes, points: str = "file") -> None:
 
 
 def _draft() -> str:
-    """What the name of a file has before it while this process writes it."""
+    """The prefix of a file's name while this process writes it."""
     return f".tmp-{os.getpid()}-"
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces a text file atomically. A path in the text is written as the file system has it, whatever the locale."""
+    """Replaces a text file atomically. Paths in the text are encoded as in the file system, whatever the locale."""
     write_bytes(path, text.encode(errors="surrogateescape"), _POINTS.get(path.name, "file"))
 
 

@@ -141,13 +141,13 @@ class RunDirectory:
         return {one for one in named if _ID.fullmatch(one)}
 
     def begin(self, config: str, facts: Mapping[str, str] | None = None) -> None:
-        """Marks the directory as a run with the settings `config`; `facts` are kept beside its id."""
+        """Marks the directory as a run with the settings `config`; `facts` are stored with its id."""
         if not (self.path / IDENTITY).exists():
             self.write_json(IDENTITY, {"id": self.id, **(facts or {})})
         fsops.write_text(self.path / CONFIG, config)
 
     def withdraw(self) -> None:
-        """Undoes `begin` for a run that failed before its first step, so that its directory can be used again."""
+        """Undoes `begin` for a run that failed before its first step, so that the directory can be reused."""
         for name in (*_OF_A_RUN, IDENTITY, CONFIG):
             if (file := self.path / name).is_file():
                 fsops.unlink(file)

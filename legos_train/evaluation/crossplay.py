@@ -63,7 +63,7 @@ def tournament(session: Session, policies: Sequence[str], leaderboard: Path | No
 
 
 def stakes(played: Played, rows: Sequence[Row]) -> Iterator[str]:
-    """Notes on pairs of which one wins more games, which is what ratings count, and the other more in returns."""
+    """Notes on pairs where one policy wins more games, which ratings count, and the other has higher returns."""
     for (_, records), row in zip(played, rows, strict=True):
         scores = [record["score"] for record in records if record["score"] is not None]
         if row["zero_sum"] and row["mean"] and scores and (np.mean(scores) - 0.5) * row["mean"] < 0:
@@ -74,7 +74,7 @@ def stakes(played: Played, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def unscored(rows: Sequence[Row]) -> Iterator[str]:
-    """Notes on envs with games that had no score, which ratings leave out."""
+    """Notes on envs with unscored games, which ratings leave out."""
     for env in dict.fromkeys(row["env"] for row in rows):
         counts = [(row["games"], round(row["unscored"] * row["games"])) for row in rows if row["env"] == env]
         games, void = map(sum, zip(*counts))

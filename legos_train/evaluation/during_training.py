@@ -32,7 +32,7 @@ class Measurer:
         renderer: how conversations become tokens.
         context: maximum tokens of a prompt and its answer.
         best: the metric that selects `best`, see `followed`.
-        tell: called with what is counted, how many of it are done, and of how many.
+        tell: called with the unit that is counted, the number done, and the total.
 
     Raises:
         ConfigError: an opponent does not exist; the message lists those that do.
@@ -104,8 +104,8 @@ class Measurer:
     def _by_games(self, task: EvalTask, adapter: str | None) -> dict[str, float]:
         """Against the task's rival, else in self-play.
 
-        Games and numbers are those of `legos eval` with the same seed, sampling and number of games: against the rival;
-        in self-play with all seats of the policy counted in each game.
+        Games and numbers are those of `legos eval` with the same seed, sampling and number of games. In self-play, all
+        seats of the policy count in each game.
         """
         rival = self._rival(task)
         if rival is not None:

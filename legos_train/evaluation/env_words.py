@@ -30,7 +30,7 @@ class EnvWord(NamedTuple):
 
     @property
     def files(self) -> list[Any]:
-        """What its rules and its items may come from: a file before the `:` of its id, and every `source`."""
+        """The files its rules and items may come from: one before the `:` of its id, and every `source`."""
         named = [values.get("source") for values in (self.args, *self.args.values()) if isinstance(values, Mapping)]
         sources = [one for value in named for one in (value if isinstance(value, list | tuple) else [value])]
         return [self.id.rpartition(":")[0], *sources]

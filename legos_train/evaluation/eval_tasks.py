@@ -206,5 +206,5 @@ def _opened(slot: EnvSlot, *, played: bool = False) -> tuple[Any, Sequence[InfoS
 
 
 def _cheap(info_sets: Sequence[InfoSet] | None) -> bool:
-    """Whether an evaluation is cheap enough for every few steps."""
+    """Whether an evaluation is cheap enough to run every few steps."""
     return info_sets is None or len(info_sets) <= MANY_POSITIONS

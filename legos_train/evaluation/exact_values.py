@@ -211,7 +211,7 @@ def solvable(env: AECEnv) -> bool:
 
 
 EDGES = {"first": 0, "last": -1}
-"""Where the move of `scripted:first` and `scripted:last` stands among the legal ones."""
+"""The index of the move of `scripted:first` and `scripted:last` among the legal ones."""
 
 
 def code_table(env: Any, name: str) -> dict[InfoSet, Mapping[str, float]] | None:

@@ -117,7 +117,7 @@ class PlannedGame:
 
     @property
     def salt(self) -> int:
-        """Differs between sides: with equal chance in both, a policy against itself would always break even."""
+        """Differs between sides: with the same chance on both, a policy against itself would always break even."""
         return self.sample * len(self.pairing.sides) + self.side
 
     @property
@@ -183,7 +183,7 @@ def _score(
 
 
 def keep_endings(episode: Episode) -> None:
-    """Notes how an endpoint's answers ended at the turns that it answered."""
+    """Records how an endpoint's answers ended, at the turns that it answered."""
     for trajectory in episode.trajectories.values():
         for turn in trajectory.turns:
             if turn.finish_reason is None:

@@ -1,7 +1,7 @@
 """The finished games of an evaluation, in memory and, if a folder is given, in its `rollouts.jsonl`.
 
-One line per game: what `legos view` shows, and under `game` what the evaluation counts. A line is written at once, so a
-crash loses only the game being written; a torn last line is ignored, and the next one starts on a new line.
+One line per game: what `legos view` shows, and under `game` what the evaluation counts. Lines are written immediately,
+so a crash loses only the game being written; a torn last line is ignored, and the next one starts on a new line.
 """
 
 from __future__ import annotations

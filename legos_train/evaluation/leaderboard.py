@@ -40,7 +40,7 @@ class LeaderboardError(ValueError):
 
 
 def default_path() -> Path:
-    """Where the leaderboard is: in `LEGOS_DATA`, else next to the runs."""
+    """The default path of the leaderboard: in `LEGOS_DATA`, otherwise next to the runs."""
     return Path(os.environ.get("LEGOS_DATA") or "runs") / "leaderboard.sqlite"
 
 
@@ -90,7 +90,7 @@ class Leaderboard:
 
     @staticmethod
     def _rate(db: sqlite3.Connection) -> None:
-        """Rates unrated games with OpenSkill; without the package they wait."""
+        """Rates unrated games with OpenSkill; without the package they stay unrated."""
         start = {name: (mu, sigma) for name, mu, sigma in db.execute("SELECT name, mu, sigma FROM skills")}
         waiting = db.execute("SELECT first, second, score FROM games WHERE NOT rated ORDER BY number").fetchall()
         try:

@@ -136,7 +136,7 @@ class Stage:
         return decoders
 
     def _truth(self, pairing: Pairing) -> Callable[[Episode], Any] | None:
-        """The cost of each move in solved games: the viewer leads from a lost game to its worst move."""
+        """The cost of each move in solved games, with which the viewer points to the worst move of a lost game."""
         key = (pairing.env, repr(sorted(pairing.args.items())))
         if key not in self._truths:
             env: Any = legos_envs.make(pairing.env, **pairing.args)

@@ -236,7 +236,7 @@ class Session:
                 self.cast.close()
 
     def facts(self) -> dict[str, Any]:
-        """The settings that affect the results, besides envs and policies."""
+        """The settings, besides envs and policies, that affect the results."""
         names = (
             *("games", "samples", "seed", "temperature", "judge_temperature", "max_tokens", "system", "renderer"),
             *("thinking", "thinking_tokens", "reply"),

@@ -2,7 +2,7 @@
 
     league = League(LeagueSettings(mode="psro"), seed=0)
     plan = league.plan(step, number, seats, roles)   # agent -> opponent; {} is mirror play
-    mark(episode, plan)                              # only the learner's tokens are trained
+    mark(episode, plan)                              # only the learner's tokens are trained on
     league.observe(episodes, plans)
 
 | mode | an opponent is drawn |

@@ -1,4 +1,4 @@
-"""The pool, who plays whom, and what came of it."""
+"""The pool, the matchmaking, and the results."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from legos_train.league.standing import Standing
 from legos_train.rollout import filters
 
 ANY = ""
-"""The env of a league that makes no difference between envs."""
+"""The env name in a league that does not distinguish envs."""
 LEARNER = "learner"
-"""What the learner is called in ratings."""
+"""The learner's name in ratings."""
 
 
 class League:
@@ -34,10 +34,10 @@ class League:
         seed: the run's seed; all draws are keyed by it, the step and the episode number.
         symmetric: all seats play the same game (one role), so that `psro` needs one mixture for both seats. False: a
             mixture for each of two sides, from the payoffs by seat. With several envs, by env name: they share pool and
-            ratings, who beats whom is tracked for each, and members play in no other env.
+            ratings, results are tracked for each, and members play in no other env.
 
     Attributes:
-        standings: what is known of the members, by env.
+        standings: the members' results, by env.
         pool: names of the snapshots, oldest first.
         weights: references to their weights by name. Not part of `state_dict`; the run saves and restores them.
         ratings: OpenSkill (mu, sigma) by name, the learner's under `LEARNER`. Empty when openskill is not installed.
@@ -66,7 +66,7 @@ class League:
             warnings.warn(f"the league goes without ratings: {arguments.install('tasks')} for openskill", stacklevel=2)
 
     def standing(self, env: str | None = None) -> Standing:
-        """What is known in an env; None: in the first one."""
+        """The results in an env; None: in the first one."""
         return self.standings[env] if env in self.standings else next(iter(self.standings.values()))
 
     def _plays_in(self, env: str | None) -> bool:
@@ -74,7 +74,7 @@ class League:
 
     @property
     def members(self) -> list[str]:
-        """Everybody who may be drawn: snapshots from old to new, then the configured opponents."""
+        """All who may be drawn: snapshots from old to new, then the configured opponents."""
         return [] if self.settings.mode == "mirror" else [*self.pool, *self.settings.opponents]
 
     def snapshot_due(self, step: int) -> bool:
@@ -84,18 +84,18 @@ class League:
         return (step - self.settings.start_from) % self.settings.snapshot_every == 0
 
     def most(self, steps: int) -> int:
-        """The largest size that the pool reaches while a run of this many steps plays."""
+        """The largest size that the pool reaches in a run of this many steps."""
         return min(self.settings.pool, len(self.pool) + sum(self.snapshot_due(step) for step in range(steps)))
 
     def add(self, name: str, weights: Any) -> list[str]:
-        """Puts a snapshot into the pool and returns the names of those that had to leave it.
+        """Adds a snapshot to the pool and returns the names of those that had to leave.
 
         The snapshot starts with the learner's rating. With `psro` the member with the least meta-weight leaves;
         otherwise, and in a tie, the oldest.
 
         Args:
             name: of the member.
-            weights: a reference to weights that do not change; the league only keeps it.
+            weights: a reference to weights that do not change; the league only stores it.
 
         Raises:
             ValueError: the name is taken.
@@ -116,7 +116,7 @@ class League:
         return evicted
 
     def join(self, opponent: str) -> None:
-        """Adds a fixed opponent while the run goes on."""
+        """Adds a fixed opponent during the run."""
         self.settings = self.settings.model_copy(update={"opponents": (*self.settings.opponents, opponent)})
         self._changed()
 
@@ -138,18 +138,18 @@ class League:
         roles: Mapping[str, str] | None = None,
         env: str | None = None,
     ) -> dict[str, str]:
-        """Who plays the seats that are not the learner's: agent -> member. Empty is mirror play: all seats live.
+        """Who plays the seats that the learner does not: agent -> member. Empty: mirror play, the learner plays all.
 
-        The learner takes one side, all seats of one role; where all seats have one role, one seat. Episodes of a step
-        come in rounds, each with as many as there are sides: in a round the learner takes every side once, against the
-        same members. So a batch plays every side, and every member from every side, equally often.
+        The learner takes one side: all seats of one role, or a single seat if all seats have the same role. Episodes of
+        a step come in rounds, with one episode per side: the learner takes every side once, against the same members.
+        So a batch plays every side, and every member from every side, equally often.
 
         Args:
             step: number of the step that is played, from 1.
-            number: of the group (all its episodes share the plan) among those of this env in this step, from 0.
+            number: which group of this env in this step, from 0; all its episodes share the plan.
             seats: the agents that are trained, in the env's order.
             roles: the role of each; by default every agent has its own.
-            env: which env; one that the league does not know gets mirror play.
+            env: the env; one unknown to the league gets mirror play.
         """
         sides = sides_of(seats, roles)
         early = 0 < step <= self.settings.start_from
@@ -165,13 +165,13 @@ class League:
         return plan
 
     def observe(self, episodes: Sequence[Episode], plans: Sequence[Mapping[str, str]]) -> None:
-        """Learns from a batch: call it once per step, with the plan of every episode, in a repeatable order.
+        """Records the results of a batch. Call it once per step, with the plan of every episode, in a repeatable order.
 
         It ignores mirror play, unscored episodes and those in which the learner's seats were taken back. It compares
         the returns of sides; a side of several seats counts by its mean.
 
         Raises:
-            ValueError: lengths differ, a plan names a seat that is not there, or the learner has none.
+            ValueError: lengths differ, a plan names a seat that does not exist, or the learner has none.
         """
         if len(episodes) != len(plans):
             raise ValueError(f"observe takes one plan per episode; got {len(episodes)} episodes, {len(plans)} plans")
@@ -204,7 +204,7 @@ class League:
 
     @property
     def pair_games(self) -> int:
-        """How many games each pair of `missing_pairs` stands for."""
+        """How many games to play for each pair of `missing_pairs`."""
         return max(1, math.ceil(self.settings.payoff_games / 2))
 
     def missing_pairs(self, env: str | None = None) -> list[tuple[str, str]]:
@@ -230,8 +230,8 @@ class League:
     def mixture(self, side: int | None = None, env: str | None = None) -> Mixture:
         """How likely each member is to be the opponent. Empty without members.
 
-        `psro`: the equilibrium over the members whose payoffs among each other are known (one that has just joined
-        has weight 0 until its games are recorded); for side 0 or 1, or by default the mean of both.
+        With `psro`, the equilibrium over members with known mutual payoffs (a new one has weight 0 until its games are
+        recorded), for side 0 or 1, or by default the mean of both.
         """
         return self.standing(env).mixture(self.settings, self.members, side)
 

@@ -21,18 +21,19 @@ class LeagueSettings(Section):
     """Who the learner plays against."""
 
     mode: LeagueMode = "mirror"
-    """`mirror`: itself in all seats. `fsp`: uniform over snapshots of itself; `pfsp`: weighted by how hard they are;
-    `psro`: the meta-Nash of the payoff matrix; `fixed`: only `opponents`."""
+    """How opponents are drawn. `mirror`: none, the learner plays all seats; `fsp`: uniformly from its snapshots;
+    `pfsp`: the harder to beat, the likelier; `psro`: from the meta-Nash of the payoff matrix; `fixed`: only from
+    `opponents`."""
     opponents: tuple[Annotated[str, AfterValidator(checked_word)], ...] = ()
-    """Players beside the snapshots: `random`, `optimal`, `scripted:NAME`, `base`, a run directory, an endpoint."""
+    """Players besides the snapshots: `random`, `optimal`, `scripted:NAME`, `base`, a run directory, an endpoint."""
     latest: float = Field(default=0.2, ge=0, le=1)
-    """Share of episodes against the latest policy, by mirror play."""
+    """Share of episodes in which the latest policy plays itself."""
     snapshot_every: int = Field(default=5, ge=1)
-    """Optimiser steps between snapshots for the pool."""
+    """Optimiser steps between snapshots added to the pool."""
     pool: int = Field(default=25, ge=1)
-    """Most snapshots kept; the oldest goes first, or with `psro` the one with the least weight."""
+    """Maximum snapshots kept; the oldest is dropped first, or with `psro` the one with the least weight."""
     start_from: int = Field(default=0, ge=0)
-    """Step of the first snapshot; before it, mirror play."""
+    """Step of the first snapshot; until then the learner plays itself."""
     pfsp_power: float = Field(default=2.0, gt=0)
     """`pfsp`: an opponent's weight is (1 - win rate against it) to this power."""
     payoff_games: int = Field(default=64, ge=0)

@@ -14,7 +14,7 @@ Mixture = dict[str, float]
 
 
 class Population(NamedTuple):
-    """Whom a mode draws from, and what is known of them."""
+    """The members that a mode draws from, and their results."""
 
     power: float
     """`league.pfsp_power`."""
@@ -25,13 +25,13 @@ class Population(NamedTuple):
 
 
 def mirror(population: Population) -> tuple[Mixture, Mixture]:
-    r"""The learner sits in all seats: nobody is drawn.
+    r"""The learner plays all seats; no opponent is drawn.
 
-    When: the default, and the cheapest: every seat of every game is trained on. Its weight average can settle where its
-    last policy circles (docs/league.md).
+    When: the default, and the cheapest, since every seat of every game is trained on. Its weight average can settle
+    even if its last policy circles (docs/league.md).
 
-    When not: you want the last policy itself on a game with a mixed equilibrium; or the learner forgets how to beat its
-    past selves.
+    When not: you want to use the last policy itself in a game with a mixed equilibrium, or the learner forgets how to
+    beat its past selves.
 
     Source: self-play against the current policy, as in SPIRAL, arXiv 2506.24119.
     """
@@ -46,7 +46,7 @@ def fsp(population: Population) -> tuple[Mixture, Mixture]:
     M are all members: the snapshots of the pool, and `league.opponents`. Fictitious play asks for the best response to
     the average of one's past.
 
-    When: the learner should keep beating its past selves, and payoffs between snapshots cost too much.
+    When: the learner should keep beating its past selves, and payoffs between snapshots are too expensive.
 
     When not: the pool is small compared with the run. Snapshots that have left it are forgotten, and the mixture
     follows the learner around: with a pool of 25 of 61 snapshots its exploitability was two to seven times that with
@@ -108,9 +108,9 @@ def fixed(population: Population) -> tuple[Mixture, Mixture]:
 
     O are `league.opponents`: `random`, `optimal`, `scripted:NAME`, `base`, a run, an endpoint.
 
-    When: you have opponents to beat, and the learner should train against them only.
+    When: you have specific opponents to beat, and the learner should train only against them.
 
-    When not: the opponents can be exploited. What beats them need not be good play against anyone else.
+    When not: the opponents are exploitable. What beats them need not be good play against anyone else.
 
     Source: none; this is training against given players.
     """
@@ -125,7 +125,7 @@ MODES: dict[str, Callable[[Population], tuple[Mixture, Mixture]]] = {
 def mixtures(
     mode: str, power: float, members: Sequence[str], against: Against, pairs: Pairs, symmetric: bool
 ) -> tuple[Mixture, Mixture]:
-    """Who is drawn for the first and for the second side. Both empty without members.
+    """The mixtures for the first and the second side; both empty without members.
 
     Args:
         mode: a key of `MODES`.
@@ -133,7 +133,8 @@ def mixtures(
         members: who may be drawn.
         against: how the learner did against each.
         pairs: payoffs between members.
-        symmetric: `psro` solves one game of members against members for both sides, instead of one with a side each.
+        symmetric: `psro` solves one game of members against members for both sides, rather than a game with two
+            different sides.
     """
     if not members:
         return {}, {}

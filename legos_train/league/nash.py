@@ -19,7 +19,7 @@ SCALE = 1e3  # so the largest payoff is scaled to this
 
 
 def meta_nash(payoffs: Sequence[Sequence[float]] | NDArray[np.float64]) -> Vector:
-    """The equilibrium mixture of a game that both sides play from one pool.
+    """The equilibrium mixture of a game in which both sides draw from one pool.
 
     Args:
         payoffs: (n, n) what the row member gets from the column member. Only the antisymmetric part
@@ -60,7 +60,7 @@ def role_nash(payoffs: Sequence[Sequence[float]] | NDArray[np.float64]) -> tuple
 
 
 def require_scipy() -> None:
-    """Raises ImportError with the extra to install unless scipy is there."""
+    """Raises ImportError, naming the extra to install, if scipy is missing."""
     try:
         import scipy.optimize  # noqa: F401
     except ImportError:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 FORGET = 0.9
-"""What recent results still count for one batch later: the learner they were about is no longer there."""
+"""The weight that recent results keep after each batch, since the learner has changed."""
 PRIOR = 1.0
-"""Imagined draws that the recent win rate begins with."""
+"""Number of imaginary draws with which the recent win rate starts."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Score:
         return self.wins + self.draws + self.losses
 
     def add(self, mine: float, theirs: float, invalid: bool) -> None:
-        """Records one game by both returns. The higher one wins, by however little."""
+        """Records one game by both returns. The higher one wins, however small the difference."""
         points = 0.5 if same(mine, theirs) else float(mine > theirs)
         self.wins += points == 1.0
         self.draws += points == 0.5
@@ -84,7 +84,7 @@ class Against:
 
 
 class Pairs:
-    """Games of members against each other: how many, and what the one in the first seat got on average.
+    """Games of members against each other: how many, and the average result of the one in the first seat.
 
     Kept per ordered pair, first seat first. What counts is half the difference of both returns, which is the return
     itself where the game is zero-sum and the advantage over the other where it is not.
@@ -104,7 +104,7 @@ class Pairs:
             del self.games[pair], self.sums[pair]
 
     def known(self, names: Sequence[str]) -> list[str]:
-        """The names, in order, that have met all those kept before them in both orders; at least one."""
+        """The names, in order, that have met all names kept before them, in both orders; at least one."""
         known = list(names[:1])
         for name in names[1:]:
             if all((name, other) in self.games and (other, name) in self.games for other in known):

@@ -1,4 +1,4 @@
-"""Who sits where: sides of a game, the learner's turn on each, and draws that depend on nothing but their key."""
+"""Who sits where: the sides of a game, which one the learner takes, and draws that depend only on their key."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def draw(mixture: Mapping[str, float], at: float) -> str:
 
 
 def mark(episode: Episode, plan: Mapping[str, str]) -> None:
-    """Marks opponents' trajectories as untrainable and notes who played them, as `info["member"]`.
+    """Marks opponents' trajectories as untrainable and records who played them in `info["member"]`.
 
     Raises:
         ValueError: the plan seats an agent that the episode does not have.

@@ -1,4 +1,4 @@
-"""What is known of the members in one env: the learner against each of them, and they against each other."""
+"""Results in one env: the learner against each member, and the members against each other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Standing:
         self._mixtures: tuple[Mixture, Mixture] | None = None
 
     def changed(self) -> None:
-        """Members, settings or payoffs are no longer what the mixture was made from."""
+        """Call this when members, settings or payoffs have changed, so that the mixture is computed again."""
         self._mixtures = None
 
     def drop(self, name: str) -> None:

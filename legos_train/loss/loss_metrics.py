@@ -1,4 +1,4 @@
-"""What to log about a batch."""
+"""Metrics of a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which loss, and the weights of its parts."""
+"""The choice of loss, and the weights of its parts."""
 
 from __future__ import annotations
 
@@ -19,33 +19,35 @@ class LossSettings(Section):
     """The objective at every sampled token."""
 
     name: LossName = "ppo"
-    """`sft`: the log-likelihood of the actions of episodes that pass `filter` (training on survivors)."""
+    """The loss; the docs have a page for each. `sft`: log-likelihood of actions in episodes that pass `filter`
+    (training on survivors)."""
     clip_low: float = Field(default=0.2, gt=0, le=1)
     """`ppo`, `gspo`, `cispo`: the probability ratio is clipped at 1 minus this."""
     clip_high: float = Field(default=0.2, gt=0)
-    """The same at 1 plus this."""
+    """`ppo`, `gspo`, `cispo`: the probability ratio is clipped at 1 plus this."""
     aggregation: Literal["token", "sequence", "constant"] = "sequence"
-    """What the sum over tokens is divided by: tokens; tokens of each turn, then turns; or turns times `constant`."""
+    """What the sum over tokens is divided by. `token`: the number of tokens; `sequence`: the tokens of each turn, then
+    the number of turns; `constant`: the number of turns times `constant`."""
     constant: float = Field(default=1.0, gt=0)
-    """`aggregation = "constant"`: divides the sum over a turn's tokens."""
+    """`aggregation = "constant"`: the divisor of the sum over a turn's tokens."""
     truncate_ratio: float | None = Field(default=None, gt=0)
-    """Truncated importance sampling: the weight exp(logp at the start of the step - logp of the sampler) of a token,
-    cut off at this value, corrects for stale samples. None: no correction beyond the loss's own ratio."""
+    """Truncated importance sampling, a correction for stale samples: each token is weighted by exp(logp at the start of
+    the step - logp of the sampler), cut off at this value. None: no correction beyond the loss's own ratio."""
     mask_ratio: tuple[float, float] | None = None
-    """Sequence mask (IcePop's rule on whole turns): turns whose geometric mean ratio lies outside are left out."""
+    """Sequence mask (IcePop's rule on turns): leave out turns whose geometric mean ratio is outside this range."""
     mask_truncated: bool = False
     """Leave out actions cut off by the token limit."""
     skip_forced: float = Field(default=0.0, ge=0, lt=1)
-    """Leave out the tokens at the end of an action that the sampler gave a probability above 1 minus this."""
+    """At the end of an action, leave out tokens to which the sampler gave a probability above 1 minus this."""
     explore: float = Field(default=0.0, ge=0, lt=1)
-    """`expected`, `mirror`: decision points are weighted as if all players made a uniformly random move this often, so
-    that points which play has come to avoid are still learned. The values of actions do not change."""
+    """`expected`, `mirror`: weight decision points as if every player made a uniformly random move with this
+    probability, so that points the players now avoid are still learned. The values of actions do not change."""
     mirror_step: float = Field(default=1.0, gt=0)
     """`mirror`: step size of mirror descent. The smaller the KL weight, the smaller it must be, or the policy
     circles."""
     mirror_floor: float = Field(default=0.0, ge=0, lt=0.5)
-    """`mirror`: a step treats every legal action as at least this likely. So actions that have become rare come back
-    when they are worth it; those that are rightly rare are played about this often."""
+    """`mirror`: a step treats every legal action as at least this likely. Actions that have become rare can then
+    recover if they are worth it; those that deserve to be rare are played about this often."""
     entropy: float = Field(default=0.0, ge=0)
     """Weight of the entropy bonus."""
     entropy_over: Literal["all", "legal", "top"] = "all"
@@ -55,23 +57,25 @@ class LossSettings(Section):
     """`entropy_over = "top"`: how many tokens the bonus covers."""
     legality: float = Field(default=0.0, ge=0)
     """Weight of the negative log of the probability mass on legal actions, where an env lists them and nothing is
-    written before them. It keeps answers well-formed when the KL does not, as under a moving reference."""
+    written before them. It keeps answers well-formed when the KL does not, as with a moving reference."""
     kl: float = Field(default=0.2, ge=0)
-    """Weight of the KL divergence to the reference, at the first step."""
+    """Weight of the KL divergence from the reference, at the first step."""
     kl_end: float | None = Field(default=0.05, ge=0)
-    """The same at the last step; none keeps `kl`."""
+    """The weight at the last step; none: the same as `kl`."""
     kl_schedule: Literal["geometric", "linear"] = "geometric"
-    """How the weight goes from `kl` to `kl_end`."""
+    """How the weight changes from `kl` to `kl_end`."""
     kl_estimator: Literal["auto", "exact", "k3"] = "auto"
-    """Whole-vocabulary KL at every visited token, or the k3 estimate from the sampled one; auto: by vocabulary size."""
+    """`exact`: KL over the whole vocabulary at every visited token; `k3`: an estimate from the sampled token; auto: by
+    vocabulary size."""
     magnet_every: int = Field(default=0, ge=0)
-    """Steps between updates of the reference to what `magnet` names (a moving magnet); 0: always the base model."""
+    """Steps between updates of the reference (a moving magnet), which then becomes what `magnet` names; 0: the
+    reference is always the base model."""
     magnet: Literal["policy", "average"] = "policy"
-    """`magnet_every`: the reference becomes the current policy, or its weight average (`average.kind`; the policy if
-    there is none), which has less noise from sampled games."""
+    """With `magnet_every`: whether the reference becomes the current policy or its weight average (`average.kind`; the
+    policy if there is none), which has less noise from sampled games."""
     magnet_base: float = Field(default=0.0, ge=0, lt=1)
-    """`magnet_every`: the share of the base model in the reference, at every token. Actions that the policy has come to
-    avoid keep that share of their first probability there, so that none is lost for good."""
+    """With `magnet_every`: the share of the base model in the reference, at every token. There, actions that the policy
+    now avoids keep that share of their initial probability, so that none is lost for good."""
 
     @model_validator(mode="after")
     def _consistent(self) -> LossSettings:
@@ -111,6 +115,6 @@ class LossSettings(Section):
         return self.kl + (self.kl_end - self.kl) * done
 
     def fixed(self, kl: float, *, exact: bool) -> LossSettings:
-        """The settings of a single step: the KL weight as it is then, and `exact` in place of the estimator `auto`."""
+        """The settings of a single step: its KL weight, and the estimator that `auto` stands for, given `exact`."""
         estimator = ("exact" if exact else "k3") if self.kl_estimator == "auto" else self.kl_estimator
         return self.model_copy(update={"kl": kl, "kl_end": None, "kl_estimator": estimator})

@@ -1,4 +1,4 @@
-"""What is added to the loss of a token: KL to a reference, an entropy bonus, a price for illegal answers."""
+"""Terms added to the loss of a token: KL to a reference, an entropy bonus, a penalty for illegal answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def token_logprobs(logprobs: mx.array, position: mx.array, target: mx.array) -> 
 
 
 def kl_k3(new: mx.array, reference: mx.array) -> mx.array:
-    r"""The same from the sampled token alone, for large vocabularies: the k3 estimate.
+    r"""The k3 estimate of the KL from the sampled token alone, for large vocabularies.
 
     $$L \leftarrow L + \beta \left(\frac{q}{p} - \log\frac{q}{p} - 1\right)$$
 
@@ -44,7 +44,7 @@ def kl_k3(new: mx.array, reference: mx.array) -> mx.array:
 
 
 def kl_exact(logprobs: mx.array, probs: mx.array, reference: mx.array) -> mx.array:
-    r"""A price for moving away from a reference policy, summed over the whole vocabulary at every visited token.
+    r"""A penalty for moving away from a reference policy, summed over the whole vocabulary at every visited token.
 
     $$L \leftarrow L + \beta \sum_v p(v)\,\left(\log p(v) - \log q(v)\right)$$
 
@@ -54,7 +54,7 @@ def kl_exact(logprobs: mx.array, probs: mx.array, reference: mx.array) -> mx.arr
 
     When: self-play on games whose equilibria are mixed. Without it the last policy circles: in the comparison it
     matters more than the credit method does (docs/credit.md). A magnet moves with the policy and does not hold it to
-    the base model; one that follows closely also follows into policies that have lost an action, unless a share of the
+    the base model. One that follows closely also follows into policies that have lost an action, unless a share of the
     base stays in it.
 
     When not: the equilibrium is pure, as in Nim, which needs no KL; or the base model is far from the policy you want.
@@ -115,7 +115,7 @@ def entropy_within(logprobs: mx.array, sets: Sequence[Sequence[int]]) -> mx.arra
 
 
 def legality(logprobs: mx.array, sets: Sequence[Sequence[int]]) -> mx.array:
-    r"""A price for answers that are not legal actions, at every token of an answer whose legal forms are listed.
+    r"""A penalty for answers that are not legal actions, at every token of an answer whose legal forms are listed.
 
     $$L \leftarrow L - c \sum_t \log \sum_{v \in S_t} p_t(v)$$
 
@@ -127,7 +127,7 @@ def legality(logprobs: mx.array, sets: Sequence[Sequence[int]]) -> mx.array:
     When: the reference of the KL moves (`magnet_every`), so that nothing holds the policy to the base's format, and
     opponents learn to wait for rare illegal answers; or the policy is forgetting the format, as `illegal_rate` shows.
 
-    When not: answers are free text, or come after a thought. It has no effect there; the run says so once.
+    When not: answers are free text, or come after a thought. It has no effect there, and the run prints a note.
 
     Source: a log barrier on the policy's mass outside of a set, as in invalid-action masking (arXiv 2006.14171), which
     sets that mass to 0 instead.

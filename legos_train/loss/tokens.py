@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 
 class Samples(NamedTuple):
-    """What a loss may look at: arrays (M,) over sampled tokens, and its settings."""
+    """The inputs of a loss: arrays (M,) over sampled tokens, and its settings."""
 
     new: mx.array
     old: mx.array
@@ -31,7 +31,7 @@ class Samples(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenLoss:
-    """A row of `LOSSES`: the loss (M,) of each token, and what other code must know about it.
+    """A row of `LOSSES`: the loss (M,) of each token, and properties that other code needs.
 
     Attributes:
         function: takes the fields of `Samples` that its parameters name; its docstring is the page in the docs.
@@ -118,7 +118,7 @@ def expected(new: mx.array, old: mx.array, advantages: mx.array) -> mx.array:
 
     When: games that can be solved, with each prompt an information set. With a moving magnet (`magnet_every`) under a
     constant `kl` the last policy then comes within a NashConv of 0.001 in Kuhn poker (`--preset kuhn_expected`), and
-    the run is the yardstick for sampled ones.
+    the run serves as a yardstick for sampled ones.
 
     When not: anything larger, or with hidden reasoning before the action: it is refused there.
 
@@ -204,7 +204,7 @@ def cispo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, c
     When: tokens that were unlikely when sampled matter, such as turning points of a chain of thought. `ppo` drops them
     once their ratio is beyond the clip.
 
-    When not: an update should stop at the clip. This one keeps going, only no faster.
+    When not: an update should stop at the clip. With this loss it continues, but no faster.
 
     Source: MiniMax-M1, arXiv 2506.13585.
 
@@ -234,7 +234,7 @@ def sft(new: mx.array) -> mx.array:
     When: training on survivors, with `filter.keep = "winners"` or `"success"`; a warm start for self-play, passed on
     by `init_adapter`.
 
-    When not: failures should teach something. This loss never pushes anything down.
+    When not: failures should teach something. This loss never makes any action less likely.
 
     Source: maximum likelihood; on the survivors of a filter it is rejection sampling, as in STaR, arXiv 2203.14465.
 

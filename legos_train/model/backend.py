@@ -16,7 +16,7 @@ from legos_train.loss import LossSettings
 from legos_train.rollout import WeightReceiver
 
 ROUNDING = 3.0
-"""Nats by which half precision may change a token's log-probability."""
+"""The most, in nats, that half precision may change a token's log-probability."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Capabilities:
     state_at_any_time: bool = True
     """Whether its state is cheap enough to take after every step; else it is taken only when written."""
     rounding: float = ROUNDING
-    """Nats by which an engine's log-probabilities may differ through rounding; see `sampling.max_mismatch`."""
+    """The most, in nats, that rounding may change an engine's log-probabilities; see `sampling.max_mismatch`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class BackendState:
 
 
 class TrainerBackend(Protocol):
-    """Weights that are trained, averaged, kept and published."""
+    """Weights that are trained, averaged, saved and published."""
 
     capabilities: Capabilities
     vocabulary: int
@@ -157,7 +157,7 @@ class TrainerBackend(Protocol):
         ...
 
     def load_state(self, state: BackendState) -> None:
-        """Restores `save_state()`, bit for bit; raises ValueError if it is from something else."""
+        """Restores `save_state()`, bit for bit; raises ValueError if the state does not belong to this backend."""
         ...
 
     def pack(self, snapshot: Snapshot) -> Any:

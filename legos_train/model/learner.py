@@ -36,7 +36,8 @@ class Learner:
         step: optimiser steps done, which is the policy version.
         skipped: number of non-finite updates in a row.
         kl_factor: multiplies the scheduled KL weight; the collapse monitor raises it.
-        replaced: the step after which other weights came back. Episodes generated ahead until then share its number.
+        replaced: the step after which other weights were restored. Episodes generated ahead until then share its
+            number.
     """
 
     def __init__(self, backend: TrainerBackend, config: TrainConfig):
@@ -121,7 +122,7 @@ class Learner:
         return numbers
 
     def _check_mismatch(self, step: int, mismatch: float) -> None:
-        """Checks that tokens labelled as sampled from these weights were, before anything is learned from them."""
+        """Checks, before learning from them, that tokens labelled as sampled from these weights really were."""
         ahead = self.config.asynchronous
         if ahead.enabled and (ahead.in_flight == "keep" or self.replaced == self.step):
             return  # keys and values of older weights are still in use, or two sets of weights share this number
@@ -172,7 +173,7 @@ class Learner:
 def _uncancelled(part: Batch) -> np.ndarray:
     """Which tokens (M,) have an advantage that those of the same token in the same context do not cancel.
 
-    Where they do, as when all games of a group went the same way but for chance, a gradient of zero is right.
+    Where they do cancel, as when the games of a group differed only by chance, a gradient of zero is right.
     """
     _, same = np.unique(np.stack([part.position, part.target]), axis=1, return_inverse=True)
     given = part.advantages * part.weight

@@ -49,7 +49,7 @@ class Learners:
         """One step of every learner on its own batch; one with nothing to train on skips the step.
 
         Returns:
-            Combined numbers, and under `learners` those of each.
+            The combined numbers, with those of each learner under `learners`.
 
         Raises:
             TrainingError: see `Learner.update`; the message names the learner.

@@ -87,8 +87,8 @@ def snapshots_for(
         room: maximum number.
         like: this run's weights; names and shapes must be the same.
         scale: this run's `lora.scale`; weights with another scale are converted.
-        learner: which of this run's learners they are for. It gets those of the learner of that name; a run of one
-            policy gives the same to all.
+        learner: which of this run's learners they are for. It gets the snapshots of the learner with that name; a run
+            with one policy provides the same for all.
 
     Raises:
         ConfigError: as `read_run`, or they do not fit, or they are of several learners and none has this name.
@@ -103,7 +103,7 @@ def snapshots_for(
 
 
 def _own(weights: Weights, learner: str | None, run: Path) -> Weights:
-    """A learner's part of a snapshot; all of it where that is of one policy."""
+    """A learner's part of a snapshot; the whole snapshot if it is of a single policy."""
     names = sorted({key.partition("/")[0] for key in weights if "/" in key})
     if not names:
         return weights
@@ -139,7 +139,7 @@ def misfit(weights: Mapping[str, mx.array], like: Mapping[str, mx.array]) -> str
 
 
 def _member(run: Path, name: str, taken: Collection[str]) -> str:
-    """The name of a run's snapshot, at most `LONGEST` characters; of a long one the end, which says the step."""
+    """The name of a run's snapshot, at most `LONGEST` characters; a long one keeps its end, which has the step."""
     for count in range(len(taken) + 1):
         end = name[-SHOWN:].lstrip("._-") + (f"-{count}" if count else "")
         if (found := f"{_word(run.resolve().name)[: LONGEST - 1 - len(end)]}.{end}") not in taken:

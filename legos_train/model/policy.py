@@ -47,7 +47,7 @@ from legos_train.model.training_mode import modules_that_ask, set_training
 
 FULL_ROW_VOCABULARY = 8192  # vocabularies up to this size are cached as whole distributions
 EAGER_WIDTH = 192
-"""Up to this many channels, exponentials take so much of a step that fastmath.py's save time in a gradient."""
+"""Up to this many channels, exponentials take so much of a step that those of fastmath.py save time in a gradient."""
 EAGER_STATES = 1 << 18
 """Up to this many numbers in the residual stream, of all tokens and blocks, 70 MB; beyond, no time was saved."""
 EAGER_SHARE = 0.75

@@ -26,7 +26,7 @@ BEAT, GRACE, SILENCE, CONNECT = 1.0, 5.0, 60.0, 30.0
 
 
 class Watch:
-    """Watches the other ranks: rank 0 watches all; the others watch rank 0, whose end tells them of each other's.
+    """Watches the other ranks: rank 0 watches all of them; the others watch rank 0, which exits if any rank is lost.
 
     Args:
         share: gives every rank the bytes of rank 0.
@@ -72,7 +72,7 @@ class Watch:
         return {peer: 0}
 
     def check(self) -> None:
-        """Raises RankLost if another rank is lost."""
+        """Raises RankLost if another rank has been lost."""
         if self.lost is not None:
             raise RankLost(self.lost)
 

@@ -3,8 +3,8 @@
 Every rank plays its share of a step's episodes; then all hold all episodes, so credit, league, samplers, replay,
 monitor and metrics are computed identically everywhere and need not be sent. Each rank computes the loss and gradient
 of its share of the batch's rows, weighted as in the whole batch, and the sums over the ranks are those of the whole
-batch: two ranks do what one does with the same `batch_size`. Only rank 0 writes the run directory; the others receive
-its checkpoint on a resume.
+batch: two ranks compute what one would with the same `batch_size`. Only rank 0 writes the run directory; the others
+receive its checkpoint on a resume.
 """
 
 from __future__ import annotations

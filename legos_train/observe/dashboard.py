@@ -109,7 +109,7 @@ class Progress:
             print(json.dumps({"note": text}) if self.mode == "json" else text, flush=True)
 
     def before(self, numbers: Mapping[str, float]) -> None:
-        """Takes the evaluation before the first step: the start of the exact numbers' curves."""
+        """Receives the evaluation before the first step, where the curves of exact numbers start."""
         for name in results(numbers):
             self._keep(f"eval/{name}", numbers[name])
 
@@ -132,12 +132,12 @@ class Progress:
             print(f"step {step}: {self._alarms[-1]}", flush=True)
 
     def working(self, unit: str, done: int, total: int) -> None:
-        """Shows what a long step or evaluation is at: below the dashboard, or in a line every half minute.
+        """Shows the progress of a long step or evaluation: below the dashboard, or as a line every half minute.
 
         Args:
             unit: what is counted, such as `episodes of step 3`.
             done: how many are done; may be called at any rate.
-            total: of how many.
+            total: how many there are.
         """
         if self.quiet or self.mode == "json":
             return

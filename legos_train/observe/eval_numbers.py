@@ -14,7 +14,7 @@ AVERAGE = "_average"
 BASE_WINS = "wins_vs_base"
 MIXTURE = "nash_conv_mixture"
 WORTH = (MIXTURE, "nash_conv", "no_loss", "optimal_move", BASE_WINS, "return")
-"""The measures of weights, besides every `vs_OPPONENT`."""
+"""The numbers that measure the quality of weights, besides every `vs_OPPONENT`."""
 LESS_IS_BETTER = (MIXTURE, "nash_conv", "illegal", "loss", "invalid", "truncated", "unscored")
 SELDOM = ("draw", "invalid", "opponent_invalid", "truncated", "unscored")
 """Endings of games that are shown only if they occurred."""
@@ -55,7 +55,7 @@ ENDINGS = {
     "unscored": "not judged",
 }
 SEAT = "_as_"
-"""Between a number and the agent whose seat it is of: `no_loss_optimal_as_player_0`."""
+"""Separates a number from the agent whose seat it is for: `no_loss_optimal_as_player_0`."""
 EXACT = (MIXTURE, "nash_conv", "optimal_move", "no_loss", "no_loss_optimal", "illegal")
 
 Numbers = Mapping[str, float]
@@ -75,7 +75,7 @@ def results(*tables: Numbers) -> list[str]:
 def by_weights(evaluation: Numbers) -> tuple[dict[str, float], dict[str, float]]:
     """Splits an evaluation into the numbers of the last weights and, under the same names, of the weight average.
 
-    What a league's mixture is worth belongs to both.
+    The value of a league's mixture belongs to both.
     """
     last = {name: value for name, value in evaluation.items() if not name.endswith(AVERAGE)}
     average = {name.removesuffix(AVERAGE): value for name, value in evaluation.items() if name not in last}
@@ -91,7 +91,7 @@ def interval(numbers: Numbers, name: str) -> tuple[float, float] | None:
 
 
 def is_point(ends: tuple[float, float]) -> bool:
-    """Whether an interval has no width: its games had one seed, or all ended alike, and nothing is known of chance."""
+    """Whether an interval has no width: the games had one seed or all ended alike, so the role of chance is unknown."""
     return ends[1] - ends[0] < 1e-9
 
 
@@ -131,7 +131,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def is_worth(kind: str) -> bool:
-    """Whether a number is a measure of weights."""
+    """Whether a number measures the quality of weights."""
     return kind in WORTH or kind.startswith("vs_")
 
 

@@ -28,8 +28,8 @@ class Result:
         best: that of the best evaluated weights, with their `step`.
         published: which weights `RUN/adapter` has, `average` or `last`; `published_why` says why.
         stopped: why the run ended early.
-        updates: the optimiser updates that learned something; None if unknown: rows are missing, or are those
-            of an earlier version.
+        updates: the number of optimiser updates that learned something; None if unknown, because rows are missing or
+            from an earlier version.
         against: win rates of the published weights against the base and against weights from earlier in the run.
         verdict: whether the run learned, in words.
     """

@@ -1,4 +1,4 @@
-"""Trackers besides metrics.jsonl: Weights & Biases, trackio, TensorBoard. Each is imported only when asked for."""
+"""Trackers besides metrics.jsonl: Weights & Biases, trackio, TensorBoard. Each is imported only if it is used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Track = Callable[[dict[str, Any]], None]
 
 
 class Tracker(NamedTuple):
-    """An opened tracker. `log` takes numbers and their step; `close` whether the run has failed."""
+    """An open tracker. `log` takes numbers and their step; `close` takes whether the run has failed."""
 
     name: str
     log: Callable[[dict[str, float], int], None]
@@ -35,13 +35,13 @@ class Tracker(NamedTuple):
 def trackers(config: TrainConfig, path: Path, start: int, note: Callable[[str], None]) -> Iterator[Track]:
     """All trackers in the config, as one function of a metrics record.
 
-    One that fails later is left, with a note: a run does not end because it cannot be watched.
+    A tracker that fails later is dropped, with a note: a run does not stop because it cannot be tracked.
 
     Args:
         config: the settings of the run.
         path: its directory.
-        start: the step that it resumes after; what was tracked of later ones is taken back where that is possible.
-        note: takes a sentence about a tracker that failed.
+        start: the step after which it resumes; whatever was tracked for later steps is removed if possible.
+        note: called with a sentence about a tracker that failed.
 
     Raises:
         RunError: a configured tracker is not installed; the message says how to install it.

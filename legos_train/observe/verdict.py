@@ -39,7 +39,7 @@ Numbers = Mapping[str, float]
 
 
 def measures(*tables: Numbers) -> list[str]:
-    """The measure of each env: the first of its numbers that measures weights."""
+    """The measure of each env: the first of its numbers that measures the quality of weights."""
     found: dict[str, str] = {}
     for name in dict.fromkeys(name for table in tables for name in table):
         env, _, kind = name.rpartition("/")
@@ -63,7 +63,7 @@ def gain(before: Numbers, after: Numbers, name: str) -> tuple[float, float, floa
 
 
 def to_go(before: Numbers, after: Numbers, name: str) -> float | None:
-    """The share of the way from `before` to the optimum that is left; None if the optimum is unknown."""
+    """The share of the distance from `before` to the optimum that is left; None if the optimum is unknown."""
     kind = name.rpartition("/")[2]
     if kind not in EXACT or name not in before or name not in after:
         return None
@@ -106,7 +106,7 @@ def verdict(
     Args:
         before: the evaluation before the first step.
         after: that of the weights in question, including win rates.
-        updates: number of updates in the run that an advantage or an example had a part in; None if unknown.
+        updates: number of updates in the run that used an advantage or an example; None if unknown.
         advice: what to change, for a run without updates.
         weights: the name of these weights.
         history: earlier evaluations of such weights, with the steps.
@@ -160,7 +160,7 @@ def _told(before: Numbers, after: Numbers, name: str, weights: str, history: Seq
 
 
 def _how(low: float, high: float) -> str:
-    """The conclusion from the interval of a gain."""
+    """The conclusion drawn from the interval of a gain."""
     if low > 0:
         return "Learned"
     return WORSE if high < 0 else "Not shown to have learned"

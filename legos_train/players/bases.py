@@ -1,4 +1,4 @@
-"""Whether the base model that weights were trained on is the one that is here: bundled models change with Legos."""
+"""Checks that weights are used with the base model they were trained on: bundled models change with Legos."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from legos_train.errors import PolicyError
 WEIGHTS = "base_weights"
 """The key of an adapter's facts and of `run.json` with `inference.loading.bundled_digest`; absent for other models."""
 REMADE = ("small",)
-"""Bundled models that had other weights before runs and adapters recorded them."""
+"""Bundled models that had other weights before runs and adapters recorded which ones they used."""
 
 
 def identity(model: str) -> dict[str, str]:
-    """What a run and its adapters record of their base."""
+    """What a run and its adapters record about their base model."""
     from inference.loading import bundled_digest
 
     digest = bundled_digest(model)
@@ -28,7 +28,7 @@ def check_base(model: str, kept: Any, what: str) -> None:
 
     Args:
         model: the base model's name.
-        kept: its recorded identity, or None.
+        kept: the recorded identity of that model, or None.
         what: the run or adapter, for the message.
 
     Raises:
@@ -61,7 +61,7 @@ def check_same(named: str, base: str, what: str) -> None:
     """Checks that weights trained on one bundled model are not used with another; other names may mean the same model.
 
     Raises:
-        PolicyError: they are.
+        PolicyError: they were trained on another bundled model.
     """
     if named != base and named in BUNDLED and base in BUNDLED:
         raise PolicyError(f"{what} was trained on {named!r}; it does not fit {base!r}")

@@ -1,4 +1,4 @@
-"""What OpenAI-compatible APIs have in common: addresses, keys, and the form of answers."""
+"""Common parts of OpenAI-compatible APIs: addresses, keys, and the format of answers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def split(spec: str) -> tuple[str, str]:
 
 
 def is_endpoint(word: str) -> bool:
-    """Whether a name is an endpoint, or tries to be."""
+    """Whether a name is an endpoint's address, even a malformed one."""
     return "://" in word
 
 
@@ -75,8 +75,8 @@ def checked_word(word: str) -> str:
 
 
 def too_long(said: str) -> int | None:
-    """The tokens left for an answer if a server refuses a prompt for its length, 0 if it does not say; None if it
-    refuses it for another reason.
+    """The tokens left for an answer if a server refuses a prompt for its length, 0 if unknown; None if it refuses for
+    another reason.
     """
     if not LONG_PROMPT.search(said):
         return None

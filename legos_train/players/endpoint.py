@@ -1,4 +1,4 @@
-"""A policy behind an OpenAI-compatible API: `http://host:port/v1#model`, OpenRouter, OpenAI and the like.
+"""A policy behind an OpenAI-compatible API: `http://host:port/v1#model`, OpenRouter, OpenAI and so on.
 
 Uses httpx2, like `inference.client`: no SDK, whose own retries would hide a server's requests from ours, and no MLX.
 Keys come from the environment and are only sent to their own host; they appear in no error, repr or log.
@@ -33,11 +33,11 @@ UNKNOWN = re.compile(
 """How servers report an unknown field."""
 MAX_ANSWER = 16 << 20
 MAX_SAID = 500
-"""Maximum characters of an error that are repeated."""
+"""Maximum characters of a server's error message to quote."""
 GIVEN_UP = 3
-"""Actions lost in a row, each after all attempts, before the endpoint is given up."""
+"""Actions that must fail in a row, each after all attempts, before the endpoint is given up."""
 UNHEARD = 4
-"""Attempts at a server that has never answered: it is more likely absent than busy."""
+"""Attempts at a server that has never answered, which is more likely absent than busy."""
 PATIENT = retry.Retry(attempts=8, first=0.5, most=20.0, budget=240.0)
 
 
@@ -96,7 +96,7 @@ class EndpointPlayer:
         return await asyncio.wrap_future(self._background.start(self._ask(decision)))
 
     def revive(self) -> None:
-        """Tries an endpoint again that was given up."""
+        """Makes an endpoint that was given up usable again."""
         self._lost = 0
 
     def close(self) -> None:

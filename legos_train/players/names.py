@@ -26,7 +26,7 @@ ACCEPTED = (
 
 
 def spelled(spec: str) -> str:
-    """One spelling of a name however its directories are written: `./runs/x/`, or its absolute path, as `runs/x`."""
+    """The canonical spelling of a name: `./runs/x/` and the absolute path become `runs/x`."""
     if is_code(spec) or is_endpoint(spec):
         return spec
     if Path(spec).is_dir():
@@ -97,7 +97,7 @@ def locate(spec: str) -> tuple[str, Path | None]:
 def run_and_weights(spec: str) -> tuple[str, str]:
     """The directory and the weights that a run's name stands for: `runs/x` and `last` for `runs/x@last`.
 
-    A directory with the whole name comes first, so that a run may have an `@` in its name.
+    A directory with the whole name takes precedence, so that a run may have an `@` in its name.
     """
     name, at, which = spec.rpartition("@")
     return (name, which) if at and not (Path(spec) / "config.toml").is_file() else (spec, "")

@@ -100,5 +100,5 @@ class Engines(Protocol):
     def abort(self, request_id: int) -> None: ...
 
     def settle(self) -> list[Completion]:
-        """Ends aborted requests at once."""
+        """Ends aborted requests immediately."""
         ...

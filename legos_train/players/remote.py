@@ -1,4 +1,4 @@
-"""An engine behind HTTP, with the interface that rollouts use: `legos serve`, vLLM, or several of them."""
+"""An engine behind HTTP with the interface that rollouts use: one or several servers, `legos serve` or vLLM."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 class RemoteEngine:
     """Sends requests to servers and publishes adapters there.
 
-    On the servers an adapter's name consists of run, adapter, version and weights (`RUN.policy-v3-DIGEST`). So a name
-    always stands for the same weights, two runs on one server never share one, and a completion is from exactly the
-    requested version. Publishing does not wait for servers: a request brings the adapter to a server without it.
+    On the servers an adapter's name consists of run, adapter, version and weights (`RUN.policy-v3-DIGEST`). A name
+    therefore always stands for the same weights, two runs on one server never share a name, and a completion is from
+    exactly the requested version. Publishing does not wait for servers: a request brings the adapter to a server that
+    lacks it.
 
-    A server that was away is used again once it is known to serve the same model. A run fails if there
-    has been none for `PATIENCE` seconds.
+    A server that was unreachable is used again once it is known to serve the same model. A run fails if no server was
+    usable for `PATIENCE` seconds.
 
     Args:
         urls: such as `("http://127.0.0.1:8000", "vllm://gpu:8000")`.
         key_env: the environment variable with the API key.
         run: the id of the run. `start` removes what its earlier sessions left on the servers.
-        follows: another rank removes adapters; this one does not.
+        follows: whether another rank removes adapters, so that this one does not.
         shelf: a folder that servers see under the same path and load adapters from.
         timeout: seconds for one call.
         sessions: see `Fleet`.
@@ -126,7 +127,7 @@ class RemoteEngine:
         self.background.soon(self.fleet.cancel, request_id)
 
     def settle(self) -> list[Completion]:
-        """Nothing to do: `abort` has told the servers."""
+        """Does nothing: `abort` has already notified the servers."""
         return []
 
     def publish(

@@ -1,4 +1,4 @@
-"""How answers are asked for: the format of actions, and the template of every prompt."""
+"""How prompts ask for an answer: the format of actions, and the template around every prompt."""
 
 from __future__ import annotations
 

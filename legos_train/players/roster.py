@@ -25,7 +25,7 @@ class Roster:
         self._cast: dict[Any, Cast] = {}
 
     def player(self, actor: Actor, label: str, make_env: Callable[[], AECEnv]) -> Player:
-        """The player of an actor in an env; `make_env` is called when code needs to know the game.
+        """The player of an actor in an env; `make_env` is called if a scripted player needs the game.
 
         Raises:
             PolicyError: the actor's model is a name that matches no policy.

@@ -29,7 +29,7 @@ def strategy_text(
     Args:
         env: id of its env.
         args: its constructor arguments.
-        table: probabilities of moves; those left out are 0.
+        table: probabilities of moves; missing ones are 0.
         about: a readable description.
     """
     rows = [{"player": info.player, "view": info.view, "moves": dict(moves)} for info, moves in table.items()]

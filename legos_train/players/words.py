@@ -39,7 +39,7 @@ OPTIONS = {
     "temperature", "max_tokens", "renderer", "thinking", "thinking_tokens", "dequantize", "threads", "timeout",
     "connections",
 }  # fmt: skip
-"""Arguments of `Cast` that are command-line options of the same name."""
+"""Arguments of `Cast` with a command-line option of the same name."""
 WORDS = """Policies:
   random, optimal, scripted:NAME   code; `legos envs show ENV` has the names
   human                            you, in the terminal
@@ -54,7 +54,7 @@ class Cast:
     """Creates players and keeps one engine per base model, so that adapters share it.
 
     Args:
-        env: the env whose game code policies play, unless `player` is given another.
+        env: the env in which scripted policies play, unless `player` is given another.
         temperature: of models and endpoints, unless `player` is given another.
         max_tokens: maximum tokens per action; by default those of `default_tokens`.
         renderer: how conversations become tokens; `auto` takes the model's chat template.
@@ -232,7 +232,7 @@ class Cast:
             reach(spec)
 
     def revive(self) -> None:
-        """Tries endpoints again that were given up."""
+        """Makes endpoints that were given up usable again."""
         for endpoint in self._endpoints.values():
             endpoint.revive()
 

@@ -35,8 +35,8 @@ def competing(episode: Episode) -> list[Trajectory]:
 
 
 def is_learners(trajectory: Trajectory) -> bool:
-    """Whether the learner played it in a trained seat, even if the episode was void or a filter removed it.
-    Not a judge's, not an opponent's.
+    """Whether the learner played it in a trained seat, even if the episode was void or a filter removed it. False for
+    judges and opponents.
     """
     void = trajectory.info.get("untrained") in (UNSCORED, TAKEN_BACK)
     own = trajectory.info.get("player", actors.POLICY) == actors.POLICY
@@ -54,13 +54,13 @@ def is_draw(episode: Episode) -> bool:
 
 
 def keep_draws(episodes: Sequence[Episode], share: float, rng: np.random.Generator) -> list[Episode]:
-    """The episodes in their order without a share of the drawn ones, chosen at random.
+    """The episodes, in order, without a randomly chosen share of the drawn ones.
 
     Args:
         episodes: of one step.
         rng: chooses among the drawn ones.
-        share: share of the drawn episodes to drop (`filter.draws`), in [0, 1]. Correct on average if the
-            number is not whole.
+        share: share of the drawn episodes to drop (`filter.draws`), in [0, 1]. A fractional number is rounded at
+            random, so that it is right on average.
 
     Raises:
         ValueError: the share is out of range.
@@ -77,11 +77,11 @@ def keep_best(episodes: Sequence[Episode], rule: str) -> int:
     r"""Selects what to train on: all trajectories, those of winners, successful ones, or those with a return above 0.
 
     The others are removed from training after credit assignment: baselines and group means see the losers too.
-    League opponents count in finding the best.
+    League opponents count when the best return is determined.
 
-    When: with the loss `sft`, to imitate what went well (training on survivors); or to learn from wins alone.
+    When: with the loss `sft`, to imitate what went well (training on survivors), or to learn only from wins.
 
-    When not: losses should teach something: an action that led to one is not made less likely.
+    When not: losses should teach something. With this filter, an action that led to a loss is not made less likely.
 
     Source: rejection sampling, as in STaR, arXiv 2203.14465.
 
@@ -89,8 +89,8 @@ def keep_best(episodes: Sequence[Episode], rule: str) -> int:
         episodes: of one step; trajectories in them are marked.
         rule: `all` removes none; `winners` those without the best return of their episode, and all if none was
             better than another; `success` those without a right answer, or with a return of 0 or less where the
-            environment does not say what is right; `positive` those with a return of 0 or less, so wrong answers stay
-            that were paid for their form.
+            environment does not say what is right; `positive` those with a return of 0 or less, so wrong answers that
+            were rewarded for their format stay.
 
     Returns:
         How many were removed: they have `trainable = False` and `info["left_out"]`.
@@ -116,7 +116,7 @@ def keep_best(episodes: Sequence[Episode], rule: str) -> int:
 
 
 def drawn_again(requests: Sequence[R], episodes: Sequence[Episode], attempt: int) -> dict[int, R]:
-    """What to play again: index -> the request on another seed, a function only of its seed and the attempt.
+    """The requests to play again: index -> request with a new seed, which depends only on the old one and the attempt.
 
     Episodes of one group share a seed and are compared with each other: the group is replayed as a whole, and only
     if all of it was drawn, since a group with one decided game is informative.
@@ -148,7 +148,7 @@ def retry(
     """Plays all requests, then the drawn ones again on fresh seeds, up to `retries` times (`filter.draw_retries`).
 
     Returns:
-        One episode per request, in their order, the last one played of each; and the total number played again.
+        For each request, in order, the last episode played; and the total number of replayed episodes.
     """
     episodes, count = list(play(requests)), 0
     for attempt in range(1, retries + 1):

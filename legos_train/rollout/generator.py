@@ -1,4 +1,4 @@
-"""Generators of episodes: jobs in, finished episodes out, new weights in between.
+"""Generators of episodes: they take jobs, return finished episodes, and receive new weights in between.
 
 `LocalGenerator` plays in this process, on its own engine or on servers; `worker.py` puts one into a second
 process and `overlap.py` into a thread.
@@ -27,7 +27,7 @@ MakeEnv = Callable[..., AECEnv]
 
 
 class WeightReceiver(Protocol):
-    """Receives new weights: whatever plays, here or elsewhere."""
+    """Receives new weights: anything that plays, in this process or elsewhere."""
 
     def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
         """Publishes new weights under an adapter's name, for all later requests."""
@@ -60,7 +60,7 @@ class LocalGenerator:
         mode: what happens to running requests on a publish, see `Engine.publish`.
         policy: the live policy's adapter; None: the base model.
         check: called between engine steps; an exception in it ends the batch.
-        report: called then too, with how many episodes are done and of how many.
+        report: likewise called between steps, with the numbers of finished and of all episodes.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class LocalGenerator:
         return self.rollouts.stream(self._seated(jobs), done)
 
     def _seated(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs with actors replaced by players; jobs with the same actors share them."""
+        """The jobs with actors replaced by players, which jobs with the same actors share."""
         seated: dict[tuple[str, int], Mapping[str, Any]] = {}
         out = []
         for job in jobs:

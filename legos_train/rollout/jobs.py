@@ -1,4 +1,4 @@
-"""An episode to play, and notes in its record on who played it."""
+"""An episode to play, and who played it, noted in its record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOT_FINITE = "a reward was not finite"
 TAKEN_BACK = "taken back by the environment"
 UNSCORED = "unscored"
 FIXED_ACTOR, FIXED_ROLE = NOT_TRAINED_HERE = ("actor not trainable", "role not trained")
-"""Why a seat that the environment declares trainable is none of the run's."""
+"""Reasons why the run does not train a seat that the environment declares trainable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Job:
     begin: tuple[tuple[str, Turn], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values for another process, which cannot start an episode in the middle."""
+        """JSON values for another process. An episode that starts in the middle cannot be sent."""
         assert not self.begin, "a job with `begin` is played in this process"
         return {
             "env": self.env,

@@ -1,7 +1,7 @@
 """Rollouts: hundreds of concurrent episodes, every model action with its sampled tokens.
 
-One loop and no clock: hand out decisions, step the engine, collect answers. So in synchronous mode a batch of episodes
-is a function of the seeds and the weights alone, except for slow operations: policies that are coroutine functions
+One loop without a clock: hand out decisions, step the engine, collect answers. In synchronous mode a batch of episodes
+therefore depends only on the seeds and the weights, except for slow operations: policies that are coroutine functions
 (endpoints) and slow steps (`slow_steps.py`) run alongside the loop, and a formula on which math-verify times out counts
 as wrong.
 """
@@ -44,7 +44,7 @@ class LiveEpisode:
 
 @dataclass(slots=True)
 class OpenTurn:
-    """A single message, the prompt made of it, and what the model has said to that (None: nothing yet)."""
+    """A single message, the prompt made from it, and the model's reply (None: not yet)."""
 
     messages: tuple[dict[str, str], ...]
     prompt: tuple[int, ...]
@@ -53,7 +53,7 @@ class OpenTurn:
 
 @dataclass(slots=True, frozen=True)
 class Question:
-    """What requests for the same observation of the same player have in common.
+    """The parts that requests for the same observation of the same player have in common.
 
     `messages` and `player` are held so that no other object gets their ids.
     """
@@ -87,10 +87,11 @@ class Rollouts:
         self._background: Background | None = None
         self._slow: SlowSteps | None = None
         self._questions: dict[tuple[int, int], Question] = {}
-        """By the ids of observation and player. Envs of small games show all who come to a position the same object."""
+        """By the ids of observation and player: envs of small games return the same object whenever a position
+        recurs."""
 
     def run(self, jobs: Sequence[Job], on_done: Callable[[int], None] | None = None) -> list[Episode]:
-        """Plays all jobs; the episodes come back in their order.
+        """Plays all jobs; returns their episodes in the same order.
 
         Args:
             jobs: jobs with players in place of actors.
@@ -221,7 +222,7 @@ class Rollouts:
         return game
 
     def _advance(self, game: LiveEpisode, engines: dict[int, Engines], flying: dict[tuple[int, int], Flight]) -> None:
-        """Answers every scripted seat that can act and submits every model seat, which is then `flying`."""
+        """Answers for every scripted seat that can act; submits every model seat, which is then `flying`."""
         moved = True
         while moved and not self._busy(game):
             moved = False
@@ -339,7 +340,7 @@ def _waited_for(flying: Mapping[tuple[int, int], Flight], engines: Mapping[int, 
 
 
 def _conversation(game: LiveEpisode, decision: Decision, player: ModelPlayer) -> Conversation:
-    """The dialogue of an agent, which began with what was said to its last single message, if there was one."""
+    """The dialogue of an agent; it begins with the reply to its last single message, if there was one."""
     conversation = game.conversations.get(decision.agent)
     if conversation is None:
         from inference.text import Conversation

@@ -20,7 +20,7 @@ from legos_train.rollout.jobs import Job
 
 @dataclass(slots=True)
 class JobBatch:
-    """Jobs to play, under a number that comes back with their episodes."""
+    """Jobs to play, with a number that is returned with their episodes."""
 
     number: int
     jobs: list[Job]
@@ -57,7 +57,7 @@ def serve_jobs(
     send: Callable[[BatchResult], None],
     clock: Callable[[], float],
 ) -> None:
-    """Runs until the inbox gives None."""
+    """Runs until the inbox returns None."""
     waiting: list[JobBatch] = []
     while True:
         message = waiting.pop(0) if waiting else inbox.get()
@@ -101,7 +101,7 @@ def serve_jobs(
 
 
 class _Ended(Exception):
-    """The inbox gave None while episodes were being played."""
+    """The inbox returned None while episodes were being played."""
 
 
 def _publish(generator: LocalGenerator, message: Publish) -> None:

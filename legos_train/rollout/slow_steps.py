@@ -1,7 +1,7 @@
 """Steps that may take a second or two run in threads while other episodes play.
 
-A step is awaited for as long as an honest one takes at most, so the schedule of a batch depends on the clock only if a
-model has written a formula or a program that never ends.
+A step is awaited for the longest time that a legitimate one takes, so the schedule of a batch depends on the clock only
+if a model wrote a formula or a program that does not terminate.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def may_take_long(env: AECEnv) -> bool:
 
 
 class SlowSteps:
-    """Runs the steps of many episodes in threads, those of one episode in their order."""
+    """Runs the steps of many episodes in threads; those of one episode run in order."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(max(2, os.cpu_count() or 1), "legos-slow-step")
@@ -38,10 +38,10 @@ class SlowSteps:
         self._lock = threading.Lock()
         self._out: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         self.running = 0
-        """How many episodes `ended` has yet to report."""
+        """Number of episodes that `ended` has yet to report."""
 
     def take(self, episode: Any, step: Callable[[], None]) -> bool:
-        """Runs a step of an episode; returns whether it has ended. If not, `ended` reports it later.
+        """Runs a step of an episode; returns whether it has finished. If not, `ended` reports it later.
 
         Raises:
             Exception: the error raised by the step.

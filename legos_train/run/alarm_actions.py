@@ -42,7 +42,7 @@ def respond(parts: Parts, alarm: Alarm) -> dict[str, Any]:
 
 
 def alarms_of(parts: Parts, record: Mapping[str, Any], start: Mapping[str, float]) -> dict[str, Any]:
-    """`alarms` of a row that was just evaluated: those it had, and those that the evaluation triggers."""
+    """The `alarms` of a row after its evaluation: those it already had, and those that the evaluation triggers."""
     last, average = eval_numbers.by_weights(record["eval"])
     found = parts.monitor.check_measured(record["step"], start, last, average)
     told = [*record.get("alarms", ()), *(respond(parts, alarm) for alarm in found)]

@@ -253,7 +253,7 @@ def make_league(config: TrainConfig, arena: Arena, backend: TrainerBackend, *, f
 
 
 def _check_opponents(league: League, measurer: Measurer) -> None:
-    """Makes the player of every name in `league.opponents` now, so that a wrong one does not wait until it is drawn."""
+    """Creates a player for every name in `league.opponents` now, so that a wrong name fails before it is drawn."""
     for word in league.settings.opponents:
         for env in league.standings:
             try:

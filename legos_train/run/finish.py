@@ -77,7 +77,7 @@ def _measured(parts: Parts, records: Sequence[Mapping[str, Any]]) -> Mapping[str
 
 
 def past_steps(steps: int) -> list[int]:
-    """Steps after which weights are kept as opponents for the end: a quarter, half and three quarters of the run."""
+    """Steps whose weights are kept as opponents for the final evaluation: at a quarter, half and three quarters."""
     return sorted({steps * k // 4 for k in (1, 2, 3)} - {0, steps})
 
 

@@ -1,7 +1,7 @@
-"""How far a league's mixture is from an equilibrium: what a population is judged by.
+"""How far a league's mixture is from an equilibrium, which is how a population is judged.
 
-The last weights are only an answer to it. One member is drawn per game, for each side by its own probabilities
-(Lanctot et al. 2017, arXiv 1711.00832).
+The last weights are only a response to that mixture. One member is drawn per game, for each side by its own
+probabilities (Lanctot et al. 2017, arXiv 1711.00832).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ POPULATIONS = ("psro", "pfsp", "fsp")
 
 
 def league_value(parts: Parts, envs: Collection[str] | None = None) -> dict[str, float]:
-    """`nash_conv_mixture` in each env that can be solved; of the policy itself as long as nobody can be drawn.
+    """`nash_conv_mixture` in each env that can be solved; for the policy itself as long as there are no members.
 
-    Only what the run has trained is in it: with the opponents of `league.opponents`, such as `optimal`, a run that
-    learns nothing would be at the equilibrium. Left out are games with more than `MANY_POSITIONS` information sets,
-    where reading every member would take longer than training.
+    The mixture contains only what the run has trained: with players of `league.opponents`, such as `optimal`, a run
+    that learns nothing would be at the equilibrium. Left out are games with more than `MANY_POSITIONS` information
+    sets, where reading every member would take longer than training.
 
     Args:
         parts: the run.
@@ -51,7 +51,7 @@ def mixture(
     """The policy that plays as if one of several were drawn for each player before a game (Kuhn 1953).
 
     Args:
-        game: whose players do not forget.
+        game: a game with perfect recall.
         sides: for each player, policies with their probabilities.
     """
     graph = exact.graph_of(game)

@@ -41,7 +41,7 @@ from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import Trainer
 
 CODE = "arena"
-"""The key of `run.json` with what a run took from an arena made in Python."""
+"""The key in `run.json` for what a run took from an arena built in Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ def train(
     0 writes it (model/ranks.py).
 
     Args:
-        arena: actors and envs of the run; without one, or without envs in it, those of the config. A config given here
-            instead is taken as `config`.
+        arena: actors and envs of the run; if missing or without envs, those of the config. A config may be passed here
+            instead.
         config: settings of the run; without a `run_dir` a new directory below `runs/` is created.
         resume: continue from the latest checkpoint of the run in `run_dir`; from the start if it has none. A finished
             run continues if the config has more steps than before; otherwise there is nothing to do.
@@ -80,9 +80,10 @@ def train(
         watch: a port on this machine (0: any) where a browser can view the run's episodes as they are written.
 
     Raises:
-        RunError: the run directory is in use, holds another run, or none to resume.
+        RunError: the run directory is in use, holds another run, or has no run to resume.
         TrainingError: training would be pointless; the message says why (NothingToLearn: and what to change).
-        Stopped: SIGINT or SIGTERM came; the checkpoint of the last whole step is written and the result so far printed.
+        Stopped: SIGINT or SIGTERM arrived; the checkpoint of the last complete step is written, and the result so far
+            is printed.
     """
     if not isinstance(arena, (Arena, TrainConfig, NoneType)):
         raise TypeError(f"train takes an Arena, a TrainConfig or both, got {arena!r}; try TrainConfig(env=...)")
@@ -243,7 +244,7 @@ def _methods(config: TrainConfig) -> str:
 
 
 def _rising_kl(config: TrainConfig) -> list[str]:
-    """A note if only `loss.kl` is set, below the default of `kl_end`: the KL weight then grows unasked."""
+    """A note if only `loss.kl` is set, below the default of `kl_end`: the KL weight then grows unintentionally."""
     default = LossSettings().kl_end or 0.0
     losses = [one.loss for one in (config.learners.values() or [config])]
     rising = dict.fromkeys(loss.kl for loss in losses if loss.kl < default == loss.kl_end)
@@ -254,7 +255,7 @@ def _rising_kl(config: TrainConfig) -> list[str]:
 
 
 def _rarely_measured(parts: Parts) -> list[str]:
-    """A note about envs that `eval.every` does not reach: all positions of a large game take long to evaluate."""
+    """A note about envs that ignore `eval.every`, because evaluating all positions of a large game takes long."""
     tasks = parts.measurer.tasks.values() if parts.config.eval.every else ()
     return [
         f"{task.slot.name} is measured only before the first step and after the last: it has {len(task.info_sets):,} "
@@ -326,7 +327,7 @@ def _over_steps(config: TrainConfig) -> list[str]:
 
 
 def _check_code(run: RunDirectory, code: str) -> None:
-    """Checks that a resumed run has what its first start took from an arena, which its config does not tell."""
+    """Checks that a resumed run has what its first start took from an arena, which the config does not record."""
     kept = run.read_json("run.json").get(CODE) if (run.path / "run.json").exists() else None
     if kept is not None and kept != code:  # None: a run of an earlier version
         before = f"an arena of its own ({kept})" if kept else "nothing but a config"

@@ -1,7 +1,7 @@
-"""Watches a run's metrics for signs that self-play collapses or learns nothing. It decides; the trainer acts.
+"""Watches a run's metrics for signs that self-play collapses or learns nothing. It raises alarms; the trainer acts.
 
 Each number is a running mean over `window` steps. If it exceeds its limit for `patience` steps in a row there is one
-alarm; the next one of that name comes only after the number was within its limit for as long. Values that are measured
+alarm; the next alarm of that name needs the number to have been within its limit for as long. Values that are measured
 every few steps are checked once per measurement. `MonitorSettings` in `legos_train.config.sections` has the limits,
 `WATCHED` the values that are compared with them.
 """
@@ -83,7 +83,7 @@ class _Watch:
 
 
 class CollapseMonitor:
-    """Decides from the metrics records of a run's steps when a limit is crossed."""
+    """Raises alarms when the metrics records of a run's steps cross a limit."""
 
     def __init__(self, settings: sections.MonitorSettings):
         self.settings = settings
@@ -119,7 +119,7 @@ class CollapseMonitor:
 
         `worse`: by how much even the better of both weights falls below the start, beyond what chance explains.
         `average_lag`: the share of the last weights' gain since the start that the average lacks.
-        `standstill`: the share of the way to the optimum that is left when exact numbers have stopped moving.
+        `standstill`: the share of the distance to the optimum that is left when exact numbers have stopped changing.
         """
         alarms = []
         for name, value in {**_measured(start, last, average), **self._standstill(step, start, last)}.items():

@@ -55,7 +55,7 @@ class Parts:
         stop_reason: why the run ends early, once it does.
         steps_were: the configured number of steps when the loaded checkpoint was written.
         check: called while episodes are played; an exception in it ends the run.
-        tell: called with what a step or an evaluation counts, how many are done, and of how many.
+        tell: called with the unit that a step or an evaluation counts, the number done, and the total.
     """
 
     config: TrainConfig
@@ -83,7 +83,7 @@ class Parts:
     tell: Callable[[str, int, int], None] = lambda unit, done, total: None
 
     def use_league(self, league: League) -> None:
-        """Starts to play against the members of a league."""
+        """Starts playing against the members of a league."""
         self.league = self.arena.league = league
 
     def drop_caches(self) -> None:

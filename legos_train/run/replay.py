@@ -1,4 +1,4 @@
-"""The replay buffer between generation and training: how often episodes are used, and when they are too old.
+"""The replay buffer between generation and training: how often to use episodes, and when they are too old.
 
 Credit is assigned once, when episodes come in; a record keeps its advantages as long as it is used. Staleness is
 checked before each use, never after.

@@ -163,7 +163,7 @@ class Steps:
 
 
 def _records(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dict[str, Any]]:
-    """Yields the metrics records of steps start + 1 and on, as they finish."""
+    """Yields the metrics records of the steps from start + 1 on, as they finish."""
     if trainer.parts.stop_reason is not None:  # the monitor had ended the run before the process was killed
         return
     if trainer.config.asynchronous.enabled:

@@ -23,20 +23,20 @@ from typing import Any
 from legos_train.errors import Stopped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, a job's end, and a terminal or connection that is closed; `nohup` keeps the last of them away."""
+"""Ctrl-C, a terminated job, and a closed terminal or connection; `nohup` blocks the last of these."""
 GRACE = 1.0
-"""Seconds that a run has to reach a point where it can stop."""
+"""Seconds within which a run must reach a point where it can stop."""
 
 
 class Stopping:
     """Handles the signals while it is entered. Outside the main thread it does nothing: Python delivers signals
-    only to the main thread, and a run inside somebody's thread is not ours to stop.
+    only to the main thread, and a run in a caller's thread is the caller's to stop.
     """
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
         self.signal: int | None = None
-        """The first signal that came."""
+        """The first signal received."""
         self._before: dict[int, Any] = {}
         self._others: tuple[Any, tuple[float, float]] | None = None
         self._pid = os.getpid()

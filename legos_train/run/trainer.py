@@ -1,4 +1,4 @@
-"""One step of training: play, credit, pack, learn, publish. `loop.py` runs the steps."""
+"""One training step: play, assign credit, pack, learn, publish. `loop.py` runs the steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from legos_train.run.replay import ReplayBatch
 MAX_EMPTY = 20
 """Number of steps in a row without training data after which a run stops."""
 VISIBLE = 1e-9
-"""The largest change of a weight from which some logit must change. Without a signal, updates are rounding: 1e-11."""
+"""Weight changes above this must change some logit. Without a training signal, updates are rounding: 1e-11."""
 
 
 class Trainer:
@@ -37,7 +37,7 @@ class Trainer:
     Attributes:
         batch: the training batch of the last step.
         last: the episodes that the last step trained on, with their advantages.
-        jobs: jobs of the episodes played last; empty if the arena plays by itself.
+        jobs: jobs of the last episodes played; empty if the arena plays them itself.
     """
 
     def __init__(self, parts: Parts):
@@ -230,7 +230,7 @@ def _by_learner(batch: BatchByLearner, numbers: Mapping[str, Any]) -> dict[str |
 
 
 def _opponents(arena: Arena, episode: Episode) -> dict[str, str]:
-    """The seats that league members played: agent -> member. Those of actors are always theirs, by whatever name."""
+    """The seats that league members played: agent -> member. Seats that are assigned to actors do not count."""
     found = {a: t.info["member"] for a, t in episode.trajectories.items() if "member" in t.info}
     if not found or (slot := arena.envs.get(episode.env_id)) is None:
         return found

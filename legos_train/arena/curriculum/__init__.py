@@ -1,4 +1,4 @@
-"""Task samplers: what an episode is about, decided between episodes and passed to it by reset options."""
+"""Task samplers: they choose what an episode is about and pass it to `reset` as options."""
 
 import lazy_loader
 

@@ -1,7 +1,8 @@
 """Items of a data set, or passages of a corpus, drawn by how much can be learned from them.
 
-An item is drawn in proportion to `learnability`, p(1 - p) of its recorded pass rate; one that was never tried counts as
-most learnable. Items outside of the gate are left out, and records older than `max_age` steps no longer count.
+An item is drawn in proportion to its `learnability`, p(1 - p) with its recorded pass rate p; an item that was never
+tried counts as most learnable. Items outside the gate are left out, and records older than `max_age` steps no longer
+count.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class ItemSampler:
     """
 
     taken: tuple[str, ...] = ("index",)
-    """Options that say already what an episode is about."""
+    """Options that already determine what an episode is about."""
 
     def __init__(self, settings: sections.CurriculumSettings, store: ArtifactStore, items: Mapping[str, Sequence[str]]):
         self.settings, self.store = settings, store
@@ -46,7 +47,7 @@ class ItemSampler:
         self._odds: dict[str, tuple[Any, np.ndarray]] = {}
 
     def prepare(self, request: EpisodeRequest, rng: np.random.Generator, step: int) -> EpisodeRequest:
-        """A drawn item as option `index`, in a share of the requests; the others stay as they are."""
+        """Sets option `index` to a drawn item in a share of the requests; the others are unchanged."""
         if request.env not in self.items or is_settled(request, *self.taken) or rng.random() >= self.settings.share:
             return request
         odds = self._sums(request.env, step)
@@ -74,7 +75,7 @@ class ItemSampler:
         return odds
 
     def _passes(self, item: Artifact) -> bool:
-        """The gate. Estimated rates, since an item's first answer is right or wrong and would end it."""
+        """The gate. It uses estimated rates: after a single answer, the raw rate of 0 or 1 would exclude every item."""
         return self.settings.low <= item.expected_rate <= self.settings.high
 
     def learn(self, episodes: Sequence[Episode], step: int) -> dict[str, float]:
@@ -102,15 +103,15 @@ class ItemSampler:
         return {"tried": float(len(outside)), **means(pass_rate=rates, gated=outside)}
 
     def result(self, episode: Episode) -> tuple[str, dict[str, Any], int, int] | None:
-        """What an episode says about its item: key, content, how many were right, of how many; None: nothing."""
+        """What an episode reveals about its item: key, content, right answers, all answers; None if nothing."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: all is in the store."""
+        """Empty: everything is in the store."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes what `state_dict` gave."""
+        """Restores `state_dict()`."""
 
 
 class LearnabilitySampler(ItemSampler):
@@ -124,7 +125,7 @@ class LearnabilitySampler(ItemSampler):
 
     When: `Dataset-v0`, `GSM8K-v0` and environments built on them, with many items that are too easy or too hard.
 
-    When not: items are seldom drawn twice. Nothing is then known about them, and the draw is uniform.
+    When not: items are seldom drawn twice. Then nothing is known about them, and the draw is uniform.
 
     Source: Foster and Foerster 2025, "Learning to reason at the frontier of learnability", arXiv 2502.12272.
     """
@@ -153,7 +154,7 @@ class CorpusSampler(ItemSampler):
 
     When: `SPICE-v0`, whose challenger asks about passages that the reasoner does not see.
 
-    When not: other environments; a run without SPICE is refused.
+    When not: other environments. A run without SPICE is rejected.
 
     Source: SPICE, Liu et al. 2025, arXiv 2510.24684, for the environment; the draw is that of `learnability`, arXiv
     2502.12272.

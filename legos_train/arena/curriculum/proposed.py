@@ -1,4 +1,4 @@
-"""The sampler `proposed_problems`: problems written by proposers, with how often solvers were right."""
+"""The sampler `proposed_problems`: problems written by proposers, with the solvers' pass rates."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from legos_train.arena.request import EpisodeRequest
 
 ENOUGH = 32
-"""Problems that must be kept before any is given again."""
+"""Number of stored problems from which stored ones are reused."""
 SEEN = 256
-"""How many of the problems kept last count as duplicates."""
+"""How many of the latest problems a new one must differ from."""
 
 
 class ProposedProblems:
@@ -36,7 +36,7 @@ class ProposedProblems:
 
     When: `ProposerSolver-v0`, where a good problem is worth more than one episode.
 
-    When not: other environments; a run without ProposerSolver is refused.
+    When not: other environments. A run without ProposerSolver is rejected.
 
     Source: the buffers of Absolute Zero, Zhao et al. 2025, arXiv 2505.03335, with a gate on what can be learned.
 
@@ -56,7 +56,7 @@ class ProposedProblems:
         return cls(settings, store, {name: env.domain for name, env in suitable(arena, ProposerSolver).items()})
 
     def prepare(self, request: EpisodeRequest, rng: np.random.Generator, step: int) -> EpisodeRequest:
-        """A kept problem as options `problem` and `answer`, or the problems that are not new as `seen`."""
+        """Sets options `problem` and `answer` to a stored problem, or `seen` to those that do not count as new."""
         if request.env not in self.domains or is_settled(request, "problem"):
             return request
         s, pool = self.settings, request.env
@@ -69,7 +69,7 @@ class ProposedProblems:
         return with_options(request, {"seen": seen}) if seen else request
 
     def _seen(self, pool: str) -> list[str]:
-        """The problems kept last; looked up again when the store has changed."""
+        """The latest problems; looked up again if the store has changed."""
         version = self.store.version
         if pool not in self._recent or self._recent[pool][0] != version:
             problems = [artifact.content["problem"] for artifact in self.store.recent(SEEN, pool)]
@@ -116,11 +116,11 @@ class ProposedProblems:
         return number is not None
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: all is in the store."""
+        """Empty: everything is in the store."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes what `state_dict` gave."""
+        """Restores `state_dict()`."""
 
 
 def _played(episode: Episode) -> dict[str, list[Trajectory]]:

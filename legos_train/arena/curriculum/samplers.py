@@ -1,4 +1,4 @@
-"""Task samplers: what an episode is about, decided between episodes and passed to it by reset options.
+"""Task samplers: they choose what an episode is about and pass it to `reset` as options.
 
     proposed.py   problems that a proposer wrote are given to solvers again
     items.py      items of a data set, or passages of a corpus, by how much can be learned from them
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from legos_train.arena.arena import Arena
 
 STORE = "curriculum"
-"""What the arena calls the store of the run's sampler."""
+"""The arena's name for the store of the run's sampler."""
 
 
 Maker = Callable[[sections.CurriculumSettings, ArtifactStore, "Arena"], TaskSampler]
@@ -35,7 +35,7 @@ SAMPLERS: dict[str, Maker] = {
 
 
 def make_sampler(settings: sections.CurriculumSettings, arena: Arena) -> TaskSampler:
-    """The task sampler that `settings.sampler` names, over the arena's store `curriculum`, made when there is none.
+    """The task sampler that `settings.sampler` names, over the arena's store `curriculum`, which is created if missing.
 
     `module:function` is called with the settings, the store and the arena and returns a `TaskSampler`.
 

@@ -1,4 +1,4 @@
-"""What the samplers share: which envs of the arena they are for, and requests with other options."""
+"""Helpers of the samplers: the envs they apply to, and requests with other options."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def is_settled(request: EpisodeRequest, *names: str) -> bool:
 
 
 def with_options(request: EpisodeRequest, options: Mapping[str, Any]) -> EpisodeRequest:
-    """The request with these options besides its own."""
+    """The request with these options added to its own."""
     return dataclasses.replace(request, options={**(request.options or {}), **options})
 
 
 def means(**values: list[float]) -> dict[str, float]:
-    """The mean of each list; none where there is nothing to average."""
+    """The mean of each list; empty lists are left out."""
     return {name: sum(each) / len(each) for name, each in values.items() if each}

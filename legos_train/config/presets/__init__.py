@@ -2,8 +2,8 @@
 
 A file with `real = true` holds what the task needs with a real model; the model and settings that fit it come from
 `sizes.py`, and the table `[bundled]` holds what differs for a bundled model. Other files are for the bundled model. The
-table `[smoke]` holds the changes for a small run of a bundled model (`--smoke`), which shows that everything fits
-together; it does not learn the task.
+table `[smoke]` holds the changes for a small run of a bundled model (`--smoke`), which shows that everything works
+together but does not learn the task.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SMOKE: dict[str, Any] = {
     "eval": {"games": 4},
     "reply": "env",
 }
-"""What `--smoke` changes in a preset for a real model, before the preset's own table `[smoke]`."""
+"""What `--smoke` changes in a preset for a real model; the preset's own table `[smoke]` is applied on top."""
 
 
 def preset_names() -> list[str]:

@@ -20,7 +20,7 @@ from legos_train.settings import as_entries
 
 AFTER = ("last", "average", "best")
 PREFIXED = ("eval", "reward", "reward_error", "win_rate", "success_rate")
-"""What a row has of each env."""
+"""The parts of a row that exist for each env."""
 
 
 def compare(dirs: Sequence[Path]) -> str:
@@ -97,7 +97,7 @@ def _of_env(run: RunFiles, env: str) -> RunFiles:
 
 
 def _after(run: RunFiles) -> list[Mapping[str, Any]]:
-    """The numbers of the last, the average and the best weights; of a run that goes on, by its last evaluation."""
+    """The numbers of the last, the average and the best weights; of an unfinished run, by its last evaluation."""
     if run.result:
         return [run.result.get(kind) or {} for kind in AFTER]
     evaluated = [row["eval"] for row in run.records if row.get("eval")]

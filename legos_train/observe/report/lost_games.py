@@ -77,7 +77,7 @@ def _first_told(game: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def messages_of(turn: Mapping[str, Any]) -> str:
-    """What a seat was told before a turn, as one text."""
+    """The messages to a seat before a turn, as one text."""
     observation = turn.get("observation", ())
     return "\n\n".join(str(m.get("content", "")) for m in observation if m.get("role") != "assistant")
 

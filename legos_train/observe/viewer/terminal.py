@@ -148,7 +148,7 @@ def _numbers(turn: Json) -> str:
 
 
 def _player(seat: Json) -> str:
-    """Who sits there, and of several learners which: `policy, learner solver`."""
+    """Who plays the seat and, if there are several learners, which one: `policy, learner solver`."""
     return seat["player"] + (f", learner {seat['learner']}" if seat["learner"] else "")
 
 
@@ -157,7 +157,7 @@ def _number(value: Any) -> str:
 
 
 def _worst(row: Json, order: list[list[int]]) -> int:
-    """The position of the turn to look at first: a loser's, else anyone's."""
+    """The position of the turn to look at first: a loser's, otherwise anyone's."""
     seats = list(enumerate(row["seats"]))
     lost = [(n, s) for n, s in seats if s["outcome"] in ("loss", "invalid") and s["worst"]] or seats
     rank = {"exact": 0, "advantage": 1, "last": 2, "luck": 3}

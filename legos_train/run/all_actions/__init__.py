@@ -1,1 +1,1 @@
-"""Updates over all legal actions: where they are decided, what each is worth, and the table without sampling."""
+"""Updates over all legal actions: the decision points, the value of each action, and a tabular version."""

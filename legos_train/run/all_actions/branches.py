@@ -1,4 +1,4 @@
-"""Values of actions in games without a tree: each action at sampled decision points is played on to the end."""
+"""Values of actions in games that cannot be solved: each action at sampled decision points is played to the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIRST_SALT = 1 << 32
 
 
 class Point(NamedTuple):
-    """A decision in a played episode: whose it is, which of their turns, and how many such decisions it stands for."""
+    """A decision in a played episode: the agent, which of its turns, and how many such decisions it represents."""
 
     job: Job
     episode: Episode
@@ -40,7 +40,7 @@ class Point(NamedTuple):
 
     @property
     def before(self) -> tuple[tuple[str, Turn], ...]:
-        """The answers that led to it: agents and their turns."""
+        """The answers that led to this point: agents and their turns."""
         out: list[tuple[str, Turn]] = []
         given = dict.fromkeys(self.episode.trajectories, 0)
         for agent in self.episode.order:
@@ -54,7 +54,7 @@ class Point(NamedTuple):
 class Branches:
     r"""Values every legal action at some decision points of each episode by playing on from there.
 
-    An env is brought back to the decision by its seed and the answers given until then; then the action is given and
+    An env is brought back to the decision with its seed and the answers up to then. Then the action is played, and
     all seats continue as before, the policy by sampling:
 
     $$Q(I, a) \approx \frac{1}{K} \sum_{k=1}^{K} R_k(I, a)$$

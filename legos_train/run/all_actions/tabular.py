@@ -25,7 +25,7 @@ LEAST = 1e-12
 def mirror_step(
     policy: Probabilities, values: Probabilities, reference: Probabilities, length: float, weight: float
 ) -> Probabilities:
-    """One step of a length, with `weight` as its length times the KL's weight. Values are in spreads of the returns."""
+    """One step; `weight` is its length times the KL weight. Values are in spreads of the returns."""
     return [
         softmax((np.log(p) + length * value + weight * np.log(r)) / (1 + weight))
         for p, r, value in zip(policy, reference, values, strict=True)
@@ -55,9 +55,9 @@ def expected_run(
 ) -> Iterator[tuple[int, Probabilities, Probabilities | None]]:
     """The steps of a run with its KL, reference and average, each from exact values.
 
-    A step of gradient descent on a model has no length in this space. It is `loss.mirror_step` where that is set for,
-    else the KL weight, the longest for which the method is proved to converge (with returns divided by their spread;
-    theorem 3.4 of the same paper).
+    A step of gradient descent on a model has no length in this space. It is `loss.mirror_step` if the loss uses that,
+    otherwise the KL weight, the longest for which the method is proved to converge (with returns divided by their
+    spread; theorem 3.4 of the same paper).
 
     Args:
         graph: of the game, see `legos_envs.exact`.

@@ -1,7 +1,7 @@
-"""The servers of `server.urls`, checked to compute the same as the trainer.
+"""The servers of `server.urls`, checked to give the same results as the trainer.
 
-Digests prove it if a server has them (`legos serve`). Behaviour is checked too: the server samples a few tokens, with
-the base and with an adapter that changes a lot, and the trainer's engine computes their probabilities.
+Digests prove it if a server reports them (`legos serve`). Behaviour is checked too: the server samples a few tokens,
+with the base and with an adapter that changes a lot, and the trainer's engine computes their probabilities.
 """
 
 from __future__ import annotations

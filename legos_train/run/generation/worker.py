@@ -80,7 +80,7 @@ def main() -> int:
 
 
 def serve(start: Mapping[str, Any], out: TextIO) -> None:
-    """Plays what stdin asks for until it ends."""
+    """Plays the jobs that arrive on stdin until it ends."""
     generator = build(start)
 
     def send(played: serving_jobs.BatchResult) -> None:

@@ -1,1 +1,1 @@
-"""Before the first step: settings that contradict each other or do nothing, and what a run will cost."""
+"""Checks before the first step: settings that conflict or have no effect, and what a run will cost."""

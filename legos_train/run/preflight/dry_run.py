@@ -157,7 +157,7 @@ def _own_items(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def forecast(config: TrainConfig, clock: Callable[[], float] = time.perf_counter) -> Forecast:
-    """The numbers behind `estimate` for a local model; times by `clock`."""
+    """The numbers behind `estimate` for a local model, timed with `clock`."""
     parts = build(config)
     learners = parts.learner.members.values() if isinstance(parts.learner, Learners) else [parts.learner]
     backends = [one.backend for one in learners if isinstance(one.backend, MLXBackend)]

@@ -1,4 +1,4 @@
-"""Games as they will be once the policy makes no invalid moves any more: longer, and so slower to play and to learn."""
+"""Games as they will be once the policy no longer makes invalid moves: longer, so slower to play and to learn from."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Settings that differ from their defaults and do nothing beside the others: a run names them when it starts.
+"""Settings that differ from their defaults but have no effect, given the others: a run lists them when it starts.
 
-They are no errors: a preset may bring them, and one may switch a part of a run off without clearing its settings.
+They are not errors: a preset may set them, and a part of a run may be switched off without clearing its settings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from legos_train.settings import Section
 
 
 class Idle(NamedTuple):
-    """Settings of one section that do nothing, and the value of another one that is the reason."""
+    """Settings of one section that have no effect, and the value of another setting that is the reason."""
 
     section: str
     names: tuple[str, ...]

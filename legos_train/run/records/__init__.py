@@ -1,1 +1,1 @@
-"""What a run says of its steps: rows of metrics, logged episodes, facts for the report."""
+"""A run's records of its steps: rows of metrics, logged episodes, facts for the report."""

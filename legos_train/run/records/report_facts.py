@@ -43,7 +43,8 @@ def facts_of(parts: Parts) -> dict[str, Any]:
 def _strategy(parts: Parts) -> dict[str, Any]:
     """Action probabilities before and after and of an equilibrium, in every information set of a small game.
 
-    Before a run that began from an adapter they are not known at its end, and the base model's are not called that.
+    If a run began from an adapter, its initial probabilities are unknown at its end; the column is then named
+    "base model" and has those of the base model.
     """
     measurer = parts.measurer
     task, *more = [task for task in measurer.tasks.values() if not task.held_out]
@@ -131,7 +132,7 @@ def _unsampled(parts: Parts) -> dict[str, Any]:
 
 
 def _no_unsampled_run(config: TrainConfig, work: int) -> str | None:
-    """Why no run without sampling stands beside this one; None where one can."""
+    """Why there is no run without sampling to compare this one with; None if there is one."""
     if work > MOST_WORK:
         return f"the game's tree times the run's steps is {work:,} nodes, above {MOST_WORK:,}"
     if config.init_adapter is not None:

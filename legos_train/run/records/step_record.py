@@ -84,7 +84,7 @@ def _tokens(episodes: Sequence[Episode]) -> int:
 
 
 def _learning_updates(numbers: Mapping[str, Any], batch: Batch | BatchByLearner) -> int:
-    """The updates of a step that something was learned from: with an advantage that is not 0, or with `sft` an answer
+    """The updates of a step that learned something: from an advantage that is not 0, or with `sft` an answer
     to imitate. An update by the KL penalty alone, whose gradient at the reference is rounding, does not count. With
     several learners each has its own.
     """
