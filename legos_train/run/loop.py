@@ -1,8 +1,8 @@
 """Self-play training: play a batch of episodes, assign credit, take one optimiser step, publish, repeat.
 
-Method: policy gradient with per-role baselines (SPIRAL, arXiv 2506.24119) on LoRA weights, PPO's clip (1707.06347), and
-a KL penalty to the frozen base model, which makes self-play settle on mixed equilibria (compare R-NaD,
-2206.15378, and magnetic mirror descent, 2206.05825).
+Method: policy gradient on LoRA weights with a baseline per role (SPIRAL, arXiv 2506.24119) or per prompt, PPO's clip
+(1707.06347), and a KL penalty to a reference, the base model or earlier weights of the run, which makes self-play
+settle on mixed equilibria (compare R-NaD, 2206.15378, and magnetic mirror descent, 2206.05825).
 
 In synchronous mode, the default, one process alternates: everything in a step is a function of the state at its start.
 Caches whose contents depend on what was computed together are dropped at every checkpoint, in every run, so that a
