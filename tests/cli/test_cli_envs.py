@@ -131,7 +131,7 @@ def test_check_all_ends_with_one_table(tmp_path: Path, capsys: pytest.CaptureFix
     assert [line.split()[:2] for line in lines[1:4]] == [[ids[0], "ok"], [ids[1], "FAIL"], [ids[2], "ok"]]
     assert lines[-1] == "3 environments, 1 with failures" and "Missing-v0: make: FailedToImport" in told.out
     ids[:] = ["Nim-v0"]
-    assert main(["envs", "check", "--all", "--episodes", "5", "--degenerate", "0"]) == 0
+    assert main(["envs", "check", "--all", "--episodes", "5"]) == 0
 
 
 def test_new_writes_an_environment_that_passes_everything(tmp_path: Path, capsys) -> None:

@@ -385,7 +385,7 @@ def test_scripted_players_beat_guessing():
 
 def test_variants_pass_every_check():
     for arguments in ({"source": str(DATA / "gsm8k.jsonl"), "answer_pattern": "####"}, {"level": 3, "order": "random"}):
-        check_env("Dataset-v0", episodes=10, skip=("seed.process",), raise_on_failure=True, **arguments)
+        check_env("Dataset-v0", episodes=30, skip=("seed.process",), raise_on_failure=True, **arguments)
 
 
 # --- GSM8K -----------------------------------------------------------------------------------------------------------

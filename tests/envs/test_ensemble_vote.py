@@ -112,4 +112,4 @@ def test_bad_arguments(arguments, message):
     "arguments", [{"num_solvers": 2, "paid_by": "majority"}, {"penalty": 0, "order": "random", "level": 1}]
 )
 def test_variants_pass_every_check(arguments):
-    check_env("EnsembleVote-v0", episodes=10, skip=("seed.process",), raise_on_failure=True, **arguments)
+    check_env("EnsembleVote-v0", episodes=30, skip=("seed.process",), raise_on_failure=True, **arguments)

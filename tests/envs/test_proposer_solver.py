@@ -283,4 +283,4 @@ def test_credit_groups_solvers_by_their_problem():
     "arguments", [{"domain": "free"}, {"num_problems": 3, "num_solvers": 2}, {"proposer_reward": "variance"}]
 )
 def test_variants_pass_every_check(arguments):
-    check_env("ProposerSolver-v0", episodes=10, skip=("seed.process",), raise_on_failure=True, **arguments)
+    check_env("ProposerSolver-v0", episodes=30, skip=("seed.process",), raise_on_failure=True, **arguments)

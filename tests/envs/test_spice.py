@@ -214,4 +214,4 @@ def test_variants_pass_every_check():
         {"num_reasoners": 1, "order": "random"},
         {"source": "sample", "max_chars": 300, "bad_question_reward": 0},
     ):
-        check_env("SPICE-v0", episodes=10, skip=("seed.process",), raise_on_failure=True, **arguments)
+        check_env("SPICE-v0", episodes=30, skip=("seed.process",), raise_on_failure=True, **arguments)
