@@ -29,7 +29,8 @@ legos view runs/kuhn --terminal          # the last episode, turn by turn, in th
 
 def make_parser() -> Parser:
     p = Parser("view", DESCRIPTION, EXAMPLES)
-    p.add_argument("dir", nargs="+", type=Path, metavar="DIR", help="a run, an evaluation or a folder of them; several share a page")
+    several = "a run, an evaluation or a folder of them; several share a page"
+    p.add_argument("dir", nargs="+", type=Path, metavar="DIR", help=several)
     p.add_argument("--no-open", action="store_true", help="do not open a browser")
     p.number("--last", help="show the newest N episodes of each; 0: all", default=5000)
     p.add_argument(

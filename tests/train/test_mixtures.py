@@ -29,7 +29,7 @@ SHAPE = pretrain.Shape(32, 1, 2, 1, 16, 32)
 
 @pytest.fixture(scope="module", autouse=True)
 def few_are_held() -> Iterator[None]:
-    """Each source plays episodes until it holds so many rows, which is most of the time of a short stream."""
+    """Filling the buffers of all sources would take most of the time of a short stream."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixtures, "HELD", 8)
         yield
