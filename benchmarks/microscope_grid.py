@@ -58,7 +58,7 @@ def tables(rows: Sequence[dict[str, Any]]) -> str:
     for games in GAMES:
         for age in AGES:
             lines += [
-                f"{age} versions old, {games} games:",
+                f"{age} version{'s' * (age != 1)} old, {games} games:",
                 "",
                 "| credit | " + " | ".join(f"`{x}`" for x in LOSSES) + " |",
             ]
