@@ -51,8 +51,8 @@ The settings of SPICE were chosen on seed 9, with 600 steps; the KL weight and t
 and learning rate of Negotiation, on seed 9 too.
 Dataset and GSM8K share their generated problems at `level=0`, so their rows are much alike.
 Rows marked *(other flags)* were measured with earlier settings, or with settings that were not recorded; rows marked
-*(earlier base)*, with an earlier `small`. Rows of the present `small` were measured on a slower, busy machine, where a
-HeadToHead run took 99 to 115 CPU-s instead of 47.
+*(earlier base)*, with an earlier `small`. The CPU seconds of `small` are those of a slow, busy machine: on the one used
+for earlier versions of this table, a HeadToHead run took 47 instead of 99 to 115.
 """
 REASONS = """## What holds the others back
 

@@ -19,29 +19,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
-from typing import Any
 
 from legos_train.arena import JUDGE, Arena
 from legos_train.config import TrainConfig, sections, to_toml
 from legos_train.disk import MetricsFile, RunDirectory, checkpoint, crashpoint, fsops, new_run_directory
 from legos_train.errors import ConfigError, NothingToLearn, PolicyError, RunError, Stopped
-from legos_train.loss import LossSettings
 from legos_train.model import World, joined
 from legos_train.observe import Progress, Result, eval_numbers, trackers
 from legos_train.players import actors, words
-from legos_train.run import state
+from legos_train.run import same_run, state
 from legos_train.run.build import build
 from legos_train.run.finish import finish
 from legos_train.run.garbage import rarely_collected
 from legos_train.run.league_value import league_value
-from legos_train.run.parts import Parts
+from legos_train.run.preflight import notes
 from legos_train.run.preflight.without_effect import without_effect
 from legos_train.run.steps import OnStep, Steps
 from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import Trainer
-
-CODE = "arena"
-"""The key in `run.json` for what a run took from an arena built in Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +116,10 @@ def _begin(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Res
                 "--run-dir, or put config.toml back and --resume"
             )
         if run.started:
-            _check_code(run, options.code)
-            _check_same(config, TrainConfig.load(path / "config.toml"))
+            same_run.check_code(run, options.code)
+            same_run.check_settings(config, TrainConfig.load(path / "config.toml"))
             words.bases.check_run(path, config.model)
-        finished = _finished(run, config)
+        finished = same_run.finished(run, config)
         if options.world is not None:
             options.world.share(json.dumps({"path": str(path), "finished": finished, "run": run.id}).encode())
             if not finished:
@@ -132,22 +127,9 @@ def _begin(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Res
         if finished:
             if not options.quiet:
                 Progress("", config.steps, mode=config.logs.progress).note(f"{path} is finished; nothing to do")
-            return _read_result(path)
+            return same_run.read_result(path)
         with Stopping() as stopping, stopping.cleared():
             return _run(config, arena, run, options, stopping)
-
-
-def _finished(run: RunDirectory, config: TrainConfig) -> bool:
-    """Whether nothing is left to do: a run that ended normally may continue if more steps are asked for."""
-    if not run.finished:
-        return False
-    result = _read_result(run.path)
-    if result.stopped is not None and config.steps > TrainConfig.load(run.path / "config.toml").steps:
-        raise RunError(
-            f"{str(run.path)!r} was stopped at step {result.steps} of its own accord ({result.stopped}), so more "
-            f"--steps do not continue it. Start a new run from its weights: --init-adapter {run.path}"
-        )
-    return result.stopped is not None or result.steps >= config.steps
 
 
 def _follow(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Result:
@@ -156,7 +138,7 @@ def _follow(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Re
     told = json.loads(options.world.share(b""))
     path = Path(told["path"])
     if told["finished"]:
-        return _read_result(path) if path.exists() else Result(path, config.steps, 0.0)
+        return same_run.read_result(path) if path.exists() else Result(path, config.steps, 0.0)
     _agree(config, options.world)
     config = config.model_copy(update={"logs": sections.LogSettings(rollouts=0)})
     with tempfile.TemporaryDirectory(prefix="legos-rank-") as folder, Stopping(quiet=True) as stopping:
@@ -178,7 +160,7 @@ def _run(
     parts = trainer.parts
     try:
         # The directory counts as a run only from here on, so that a start with a wrong setting can be retried.
-        facts = {**words.bases.identity(config.model), CODE: options.code}
+        facts = {**words.bases.identity(config.model), same_run.CODE: options.code}
         run.begin(to_toml(config.model_copy(update={"run_dir": None})), facts)
         if run.finished:  # and more steps are asked for
             fsops.unlink(run.path / "result.json")
@@ -195,13 +177,13 @@ def _run(
                     said = f"{JUDGE} judges, since {config.model} cannot; to change it: --actor judge=MODEL"
                     progress.note(f"{', '.join(judged)}: {said}")
                 own_notes = () if parts.decisions is None else parts.decisions.notes
-                settings = (*without_effect(config), *_rising_kl(config), *_rarely_measured(parts))
+                settings = (*without_effect(config), *notes.rising_kl(config), *notes.rarely_measured(parts))
                 for said in (*parts.backend.notes, *own_notes, *settings):
                     progress.note(said)
                 if options.resume and not start:
                     progress.note("no checkpoint to resume from: starting at step 0")
                 changed = {}
-                if start and parts.steps_were != config.steps and (schedules := ", ".join(_over_steps(config))):
+                if start and parts.steps_were != config.steps and (schedules := ", ".join(same_run.schedules(config))):
                     changed = {"steps_were": parts.steps_were}
                     progress.note(
                         f"--steps was {parts.steps_were} and is {config.steps}: {schedules} span all steps, so "
@@ -243,28 +225,6 @@ def _methods(config: TrainConfig) -> str:
     return ", ".join(f"{name} {own}" for name, own in each.items()) or f"{config.credit.name} + {config.loss.name}"
 
 
-def _rising_kl(config: TrainConfig) -> list[str]:
-    """A note if only `loss.kl` is set, below the default of `kl_end`: the KL weight then grows unintentionally."""
-    default = LossSettings().kl_end or 0.0
-    losses = [one.loss for one in (config.learners.values() or [config])]
-    rising = dict.fromkeys(loss.kl for loss in losses if loss.kl < default == loss.kl_end)
-    return [
-        f"the KL weight rises from {kl:g} to {default:g}, the default of loss.kl_end; --loss.kl-end none stops it"
-        for kl in rising
-    ]
-
-
-def _rarely_measured(parts: Parts) -> list[str]:
-    """A note about envs that ignore `eval.every`, because evaluating all positions of a large game takes long."""
-    tasks = parts.measurer.tasks.values() if parts.config.eval.every else ()
-    return [
-        f"{task.slot.name} is measured only before the first step and after the last: it has {len(task.info_sets):,} "
-        "positions, and all are evaluated; a table [[eval.env]] with its own `every` measures it in between"
-        for task in tasks
-        if not task.every and task.info_sets is not None
-    ]
-
-
 def _tell_so_far(path: Path, config: TrainConfig, first: Mapping[str, float]) -> None:
     from legos_train.observe.report import print_table
 
@@ -299,59 +259,3 @@ def _first_numbers(trainer: Trainer, run: RunDirectory, start: int, progress: Pr
         + "  ".join(f"{k} {eval_numbers.formatted(numbers, k, 3)}" for k in eval_numbers.results(numbers))
     )
     return numbers
-
-
-def _read_result(path: Path) -> Result:
-    kept = RunDirectory(path).read_json("result.json")
-    try:
-        return Result.from_kept(path, kept)
-    except TypeError as error:
-        raise RunError(
-            f"{str(path / 'result.json')!r} is not a run's result ({error}). Remove it: --resume writes it again"
-        ) from None
-
-
-def _over_steps(config: TrainConfig) -> list[str]:
-    """The settings whose schedules span all steps of a run."""
-    found: list[str] = []
-    for learner, own in (config.learners or {"": config}).items():
-        loss, average = own.loss, own.average
-        schedules = {
-            "optim.lr_end": own.optim.lr_end != 1,
-            "loss.kl_end": loss.kl_end not in (None, loss.kl),
-            "average.start": average.kind == "uniform" and average.start > 0,
-        }
-        of = f" of {learner}" if learner else ""
-        found += [f"{name}{of}" for name, used in schedules.items() if used]
-    return found
-
-
-def _check_code(run: RunDirectory, code: str) -> None:
-    """Checks that a resumed run has what its first start took from an arena, which the config does not record."""
-    kept = run.read_json("run.json").get(CODE) if (run.path / "run.json").exists() else None
-    if kept is not None and kept != code:  # None: a run of an earlier version
-        before = f"an arena of its own ({kept})" if kept else "nothing but a config"
-        raise RunError(
-            f"{str(run.path)!r} was started with {before}, and is resumed with {code or 'nothing but a config'}: "
-            "call train(arena, config, resume=True) in Python with the same arena"
-        )
-
-
-def _check_same(new: TrainConfig, old: TrainConfig) -> None:
-    """Checks that a resumed run keeps its settings; the number of steps may grow, and its logs may be others."""
-    if new.steps < old.steps:
-        raise RunError(f"a run of {old.steps} steps cannot be resumed as one of {new.steps}; --steps may only grow")
-    display: Any = {"run_dir": True, "logs": True, "steps": True}
-    changed = _changed(old.model_dump(exclude=display), new.model_dump(exclude=display))
-    if changed:
-        listed = "; ".join(changed)
-        raise RunError(f"cannot resume with other settings ({listed}); leave them out, or start a new --run-dir")
-
-
-def _changed(old: Any, new: Any, key: str = "") -> list[str]:
-    """Each setting in which two configs differ, down to the single value."""
-    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
-        return [each for name in old for each in _changed(old[name], new[name], f"{key}.{name}".lstrip("."))]
-    if isinstance(old, list | tuple) and isinstance(new, list | tuple) and len(old) == len(new):
-        return [each for at, pair in enumerate(zip(old, new)) for each in _changed(*pair, f"{key}[{at}]")]
-    return [] if old == new else [f"{key}: was {old!r}, now {new!r}"]

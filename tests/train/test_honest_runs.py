@@ -16,7 +16,7 @@ from legos_train.observe import progress_line
 from legos_train.observe.viewer import exact_values
 from legos_train.run import Trainer, build
 from legos_train.run import trainer as trainer_module
-from legos_train.run.loop import _rarely_measured
+from legos_train.run.preflight.notes import rarely_measured
 from tests.train.helpers import digest, small
 
 ENV = f"{Path(__file__).parent / 'honest_env.py'}:Honest-v0"
@@ -97,7 +97,7 @@ def test_a_large_game_says_when_it_is_measured(tmp_path: Path) -> None:
     ):
         held_out = entry if every is None else {**entry, "every": every}
         parts = build(small(tmp_path / "run", eval={"every": 1, "games": 2, "env": [held_out]}))
-        assert [said.partition(":")[0] for said in _rarely_measured(parts)] == told
+        assert [said.partition(":")[0] for said in rarely_measured(parts)] == told
         parts.close()
 
 

@@ -12,7 +12,7 @@ import pytest
 from legos_train import train
 from legos_train.disk import MetricsFile
 from legos_train.errors import RunError
-from legos_train.run import loop
+from legos_train.run import same_run
 from tests.train.helpers import digest, identify, small
 
 GAMES: dict[str, Any] = {"batch_size": 2, "checkpoint": {"every": 1}, "logs": {"rollouts": 0, "progress": "plain"}}
@@ -75,8 +75,8 @@ def test_a_run_that_its_monitor_stopped_is_not_continued_by_more_steps(tmp_path:
 
 def test_schedules_of_learners_are_said_too() -> None:
     pair = [{"name": "a", "roles": ["player_0"], "optim": {"lr_end": 0.1}}, {"name": "b", "roles": ["player_1"]}]
-    assert loop._over_steps(small(learner=pair, **FLAT)) == ["optim.lr_end of a"]
-    assert loop._over_steps(small(**FLAT)) == []
+    assert same_run.schedules(small(learner=pair, **FLAT)) == ["optim.lr_end of a"]
+    assert same_run.schedules(small(**FLAT)) == []
 
 
 @pytest.mark.slow
