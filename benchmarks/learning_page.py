@@ -190,9 +190,7 @@ def meaning(rows: Sequence[Mapping[str, Any]]) -> str:
     """What the marks on rows mean, or that no row has one."""
     there = {mark for row in rows for mark in marks(row)}
     said = [f"Rows marked *{mark}* {why}." for mark, why in MARKS.items() if mark in there]
-    return (
-        " ".join(said) or "All rows have the present settings and started from the bundled models as they are shipped."
-    )
+    return " ".join(said) or "All rows have the present settings and started from the bundled models as shipped."
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -253,18 +251,8 @@ def write(folder: Path, docs: Path) -> Path:
     counted += (f"; not yet: {failed}." if failed else ".") + (f" No result yet: {missing}." if missing else "")
     there = [env_id for env_id, found in by_id.items() if all(reached(row) >= REACHED for row in found)]
     counted += f" {len(there)} reach the best scripted player on every seed, by at least {REACHED:.0%} of the way from"
-    counted += f" the base: {', '.join(there) or 'none'}."
-    parts = [
-        HEAD,
-        textwrap.fill(f"{counted} {meaning(rows)}", 120),
-        "",
-        table(rows),
-        "",
-        REASONS,
-        PRESETS,
-        "## Curves",
-        "",
-    ]
+    counted += f" the base: {', '.join(there) or 'none'}. {meaning(rows)}"
+    parts = [HEAD, textwrap.fill(counted, 120), "", table(rows), "", REASONS, PRESETS, "## Curves", ""]
     for env_id, found in by_id.items():
         drawn = figure(env_id, found)
         if drawn is not None:

@@ -153,6 +153,7 @@ def test_the_learning_table_came_from_the_settings_of_its_command() -> None:
         assert (learning_page.OTHER in line) == (row["flags"] is None), line
         assert row["base"] in (None, learning_tasks.base(task)), (row["id"], row["seed"])
         assert (learning_page.EARLIER in line) == (row["base"] is None), line
+    assert learning_page.meaning(rows) in " ".join(page.split())
     assert sum(row["flags"] is not None and row["base"] is not None for row in rows) > len(rows) / 2
 
 
@@ -164,3 +165,5 @@ def test_a_cell_of_other_settings_loses_its_flags_and_one_of_another_base_its_ba
     kept = learning_page.cells(tmp_path, tmp_path / "learning.json")
     assert [one["flags"] for one in kept] == [None, "--preset nim"]
     assert [one["base"] for one in kept] == [None, tiny]
+    assert learning_page.meaning(kept[1:]) == learning_page.meaning([]) != learning_page.meaning(kept)
+    assert all(f"*{mark}*" in learning_page.meaning(kept) for mark in (learning_page.OTHER, learning_page.EARLIER))

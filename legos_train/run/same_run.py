@@ -1,4 +1,6 @@
-"""What a run that is continued must share with its first start, and whether anything is left to do."""
+"""What a run that is continued must share with its first start, whether anything is left to do, and what more steps
+change.
+"""
 
 from __future__ import annotations
 
