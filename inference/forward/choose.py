@@ -192,6 +192,7 @@ def _cheapest(model: nn.Module, bank: AdapterBank, solo: SoloForward, verdicts: 
         host = host_forward.HostForward(model, own.vocab)
         if verdicts.agrees("numpy", partial(_host_agrees, host, own, solo, found)):
             return host
+        logger.info("%s runs in MLX: the faster pass in numpy gives other numbers", type(model).__module__)
     return own
 
 

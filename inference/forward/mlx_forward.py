@@ -11,6 +11,7 @@ scales on the logits.
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -23,6 +24,8 @@ from mlx_lm.models.cache import make_prompt_cache
 from inference.adapters import AdapterBank, AdapterVersion
 from inference.forward import decoder
 from inference.forward.kv import SlotKVCache
+
+logger = logging.getLogger(__name__)
 
 Logits = npt.NDArray[np.float32]
 Body = Callable[..., mx.array]
@@ -115,6 +118,8 @@ class MlxForward:
         whole = rounding(model) < _HALF
         fits = self.plain and self.head is not None and whole and decoder.fits(model)
         self.own_decoder = fits and agrees(f"decoder, {mask_axes}", self._decoder_agrees)
+        if fits and not self.own_decoder:
+            logger.info("%s runs by its own code: the faster pass gives other numbers", type(model).__module__)
 
     def over(self, model: nn.Module, vocab: int) -> MlxForward:
         """This forward pass for a model with more blocks of the same kind, and logits for `vocab` tokens."""

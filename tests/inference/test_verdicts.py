@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,15 +86,19 @@ def test_a_torn_or_foreign_file_counts_as_none(trials: list[str], folder: Path) 
         assert trials and json.loads(file.read_text()) == json.loads(right), found
 
 
-def test_what_was_kept_and_is_wrong_is_found_out(monkeypatch: pytest.MonkeyPatch, trials: list[str]) -> None:
+def test_what_was_kept_and_is_wrong_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, trials: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     """As if an older mlx-lm had agreed with code that this one does not agree with."""
     chosen(model())
     trials.clear()
     monkeypatch.setattr(host_forward.HostForward, "__call__", wrong(host_forward.HostForward.__call__))
     monkeypatch.setattr(decoder, "hidden_states", wrong(decoder.hidden_states))
     one = model()
-    forward = chosen(one)
+    with caplog.at_level(logging.INFO):
+        forward = chosen(one)
     assert trials and isinstance(forward, mlx_forward.MlxForward) and not forward.own_decoder
+    assert "runs by its own code: the faster pass gives other numbers" in caplog.text
     ids = np.array([[3, 1, 2]], np.int32)
     found = forward(forward.new_kv(), Fed(0, [0], ids, [forward.bank.base]))
     np.testing.assert_allclose(found, np.asarray(one(mx.array(ids))), atol=1e-4)
