@@ -271,6 +271,7 @@ def test_the_first_ten_minutes(tmp_path: Path) -> None:
     assert all((tmp_path / name).stat().st_size for name in left)
 
 
+@pytest.mark.slow
 def test_examples_run(tmp_path: Path) -> None:
     kuhn = runpy.run_path(str(ROOT / "examples/train_kuhn.py"))
     kuhn["main"](steps=2, run_dir=tmp_path / "run")
@@ -278,6 +279,7 @@ def test_examples_run(tmp_path: Path) -> None:
     runpy.run_path(str(ROOT / "examples/evaluate_async.py"))["main"](games=4)
 
 
+@pytest.mark.slow
 def test_the_example_environment_passes_every_check() -> None:
     from legos_envs.testing import check_env
 

@@ -40,7 +40,13 @@ def test_envs_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", [("envs", "show", "KuhnPoker-v0"), ("view", "--terminal"), ("--help",), ("doctor", "--help")]
+    "verb",
+    [
+        pytest.param(("envs", "show", "KuhnPoker-v0"), marks=pytest.mark.slow),
+        ("view", "--terminal"),
+        ("--help",),
+        ("doctor", "--help"),
+    ],
 )
 def test_a_reader_that_has_gone_is_no_error(verb: tuple[str, ...], run_dir: Path) -> None:
     more = [str(run_dir)] if verb[0] == "view" else []

@@ -71,6 +71,7 @@ def test_problems_of_ones_own_are_checked_before_anything_is_played(
     assert "What is 1 + 1?" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_check_with_hostile_actions(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["envs", "check", "Nim-v0", "--episodes", "5", "--fuzz", "100", "--arg", "memory=chat"]) == 0
     out = capsys.readouterr().out
@@ -97,6 +98,7 @@ register("Broken-v0", Broken)
 '''
 
 
+@pytest.mark.slow
 def test_check_fails_where_hostile_actions_break_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "broken.py"
     file.write_text(BROKEN)
@@ -106,6 +108,7 @@ def test_check_fails_where_hostile_actions_break_it(tmp_path: Path, capsys: pyte
     assert main(["envs", "check", f"{file}:Broken-v0", "--episodes", "20", "--degenerate", "0"]) == 0
 
 
+@pytest.mark.slow
 def test_check_fails_where_a_degenerate_player_exceeds_the_floor(tmp_path: Path, capsys) -> None:
     table = "\n## Scripted players\n\n| players | return | arguments | floor |\n|---|---|---|---|\n"
     row = "| `*=random` | `player 0` | | `0` |\n"

@@ -174,6 +174,7 @@ def test_a_mistake_in_the_code_of_an_env_keeps_its_traceback(tmp_path: Path) -> 
         cli.main(["envs", "show", f"{tmp_path}/mine.py:mistakes/Mine-v0", "--arg", "size=4"])
 
 
+@pytest.mark.slow
 def test_serve_without_its_extra_names_it() -> None:
     program = """
 import sys

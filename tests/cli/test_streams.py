@@ -16,6 +16,7 @@ LEGOS = [sys.executable, "-m", "legos_train"]
 TOURNAMENT = ["tournament", "Nim-v0", "-m", "random", "-m", "optimal", "-n", "8", "--no-leaderboard"]
 
 
+@pytest.mark.slow
 def test_an_encoding_that_lacks_characters_costs_those_characters() -> None:
     """Intervals have a plus-minus sign."""
     done = subprocess.run(
@@ -33,7 +34,7 @@ def test_a_closed_output_is_no_failure() -> None:
     assert done.returncode == 0 and b"Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("closed", [pytest.param("<&-", marks=pytest.mark.slow), ">&-", "2>&-"])
+@pytest.mark.parametrize("closed", [*(pytest.param(one, marks=pytest.mark.slow) for one in ("<&-", ">&-")), "2>&-"])
 def test_a_closed_stream_is_no_file_of_the_model(closed: str, tmp_path: Path) -> None:
     """With fd 0 closed the next file was number 0, which MLX took for a failure; without stdout nothing trained."""
     verb = "eval KuhnPoker-v0 -m tiny --opponent random -n 2 --out out" if closed == "<&-" else "envs list"

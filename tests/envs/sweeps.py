@@ -10,7 +10,8 @@ import legos_envs
 
 STANDS_FOR = {
     "HeadToHead-v0": ("Tournament-v0", "EloArena-v0"),
-    "Dataset-v0": ("GSM8K-v0",),
+    "Dataset-v0": ("GSM8K-v0", "EnsembleVote-v0", "SelfDistillation-v0"),
+    "Negotiation-v0": ("SimpleNegotiation-v0",),
     "Nim-v0": ("TicTacToe-v0", "ConnectFour-v0"),
     "KuhnPoker-v0": ("LiarsDice-v0", "PigDice-v0"),
 }

@@ -97,6 +97,7 @@ def test_parquet(tmp_path):
 
 
 @has_datasets
+@pytest.mark.slow
 def test_a_hugging_face_data_set_in_memory():
     import datasets
 
@@ -383,6 +384,7 @@ def test_scripted_players_beat_guessing():
     assert mean("scripted:oracle") == pytest.approx(1.1) and 0.05 < mean("random") < 0.5
 
 
+@pytest.mark.slow
 def test_variants_pass_every_check():
     for arguments in ({"source": str(DATA / "gsm8k.jsonl"), "answer_pattern": "####"}, {"level": 3, "order": "random"}):
         check_env("Dataset-v0", episodes=30, skip=("seed.process",), raise_on_failure=True, **arguments)

@@ -32,7 +32,7 @@ def test_the_readmes_loop_plays_every_environment(env_id):
     assert play_the_readmes_loop(env_id).agents == []
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("env_id", ["TextArena/KuhnPoker-v0", "TextArena/IteratedPrisonersDilemma-v0"])
 def test_the_readmes_loop_plays_guests(env_id):
     pytest.importorskip("textarena")

@@ -240,6 +240,7 @@ def test_answers_that_are_right_are_one_camp_without_comparing_them(asked):
     assert camps(["\\sqrt{2}+1", "\\sqrt{2}+2", "\\sqrt{3}"], right) == [[0, 1], [2]] and len(asked) == before
 
 
+@pytest.mark.slow
 def test_an_episode_with_late_answers_everywhere_stays_within_its_time(asked):
     for paid_by in ("truth", "majority"):
         asked.clear()

@@ -30,6 +30,7 @@ def values_of(source, item, calls):
     return [value(call) for call in calls]
 
 
+@pytest.mark.slow
 def test_there_are_thousands_of_exercises_of_every_family_and_three_in_four_have_a_bug():
     everything = [generated.exercise(i) for i in range(generated.SIZE)]
     assert len({(made.item.signature, made.item.spec) for made in everything}) > 5000 and len(FAMILIES) == 24
@@ -100,7 +101,7 @@ def first_prompts(id, split, seeds=60, **arguments):
         ("SPICE-v0", {"source": "sample"}),
         ("Dataset-v0", {"size": 300}),
         ("Dataset-v0", {"source": [{"question": f"{i}?", "answer": "1"} for i in range(40)]}),
-        ("GSM8K-v0", {}),
+        pytest.param("GSM8K-v0", {}, marks=pytest.mark.slow),
         ("EnsembleVote-v0", {"level": 2, "size": 300}),
         ("SelfDistillation-v0", {"order": "random"}),
     ],

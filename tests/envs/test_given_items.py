@@ -78,7 +78,7 @@ def test_a_real_data_set_under_names_of_its_own(id, kwargs, field):
     assert play(env).turns > 0
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet", "list"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", pytest.param(".parquet", marks=pytest.mark.slow), "list"])
 @pytest.mark.parametrize(("id", "kwargs", "rows", "field"), OTHERS)
 def test_rows_from_every_kind_of_source(id, kwargs, rows, field, suffix, tmp_path):
     env = legos_envs.make(id, source=written(rows, suffix, tmp_path), **kwargs)
@@ -132,6 +132,7 @@ def test_answers_come_from_the_rows():
     assert {play(cases, seed).info.get("violates") for seed in range(3)} == {True, False, None}
 
 
+@pytest.mark.quick("Apollo*", "Route*", "12")  # the others load a library for formulas
 @pytest.mark.parametrize("answer", ["Apollo 11", "x^2 + 1", "\\frac{3}{4}", "Route 66, in 1926", "12"])
 def test_a_true_answer_is_not_only_the_last_number_in_it(answer):
     for given, outcome in ((answer, "right"), ("2", "wrong"), ("11", "wrong"), ("4", "wrong"), ("1", "wrong")):

@@ -57,6 +57,7 @@ def test_equal_deterministic_players_share_every_pair_of_games():
         assert episode.outcome == "draw" and episode.info["points"] == {"entrant_0": 1.0, "entrant_1": 1.0}
 
 
+@pytest.mark.slow
 def test_the_better_player_wins_and_swapping_makes_it_surer():
     """Equilibrium play against one that never bets and always calls: chips over both games spread less when swapped."""
     spread = {}

@@ -55,6 +55,7 @@ class Leaks(Numbers):
 LAWS = ("hidden.private", "order.ready", "copy.pickle", "play.zero_sum", "seed.reused")
 
 
+@pytest.mark.slow
 def test_hidden_information_is_that_of_the_match():
     env = HeadToHead(Numbers)
     assert env.hidden_information and not HeadToHead().hidden_information and not hasattr(HeadToHead(), "private_texts")

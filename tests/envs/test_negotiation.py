@@ -241,6 +241,7 @@ def test_the_turn_limit_settles_by_gain():
     assert all(env.truncations.values()) and env._cumulative_rewards == {"player_0": 1, "player_1": 1}
 
 
+@pytest.mark.slow
 def test_a_trader_never_loses_gains_with_its_like_and_beats_random():
     pairs = [play({"*": "scripted:trader"}, seed).returns for seed in range(80)]
     assert min(min(returns.values()) for returns in pairs) >= 0

@@ -64,6 +64,7 @@ def test_their_example_where_the_opponent_has_almost_won():
     assert hold[25, 0, 0] and not hold[15, 0, 0]
 
 
+@pytest.mark.slow
 def test_every_expected_return_on_the_page_is_exact():
     for claim in page("PigDice-v0").claims:
         env = PigDice(**claim.arguments)

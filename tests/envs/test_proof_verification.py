@@ -298,7 +298,7 @@ def test_arguments_and_options_are_checked(kwargs, options, message):
         legos_envs.make("ProofVerification-v0", **kwargs).reset(seed=0, options=options)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kwargs", [{"sneaky": 1, "steps": 5, "memory": "state"}, {"sneaky": 0, "action_format": "boxed"}]
 )

@@ -278,7 +278,7 @@ def test_credit_groups_solvers_by_their_problem():
     assert parents["problem_1/solver_2"] == "problem_1" and parents["proposer_1"] == ""
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [{"domain": "free"}, {"num_problems": 3, "num_solvers": 2}, {"proposer_reward": "variance"}]
 )

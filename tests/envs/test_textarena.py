@@ -54,7 +54,7 @@ QUICK = (
 # --- conformance -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("game", REPRESENTATIVE)
 def test_checks(game):
     check_env(env_id(game), episodes=2, only=QUICK, raise_on_failure=True, **REPRESENTATIVE[game])
@@ -245,6 +245,7 @@ def test_textarena_itself_reseeds_the_callers_generator_and_here_it_does_not():
     assert random.getstate() != before, "if this fails, TextArena has mended it, and the isolation can go"
 
 
+@pytest.mark.slow
 def test_the_first_import_of_textarena_leaves_the_callers_generators_alone():
     code = """if 1:
         import random, sys

@@ -44,6 +44,7 @@ def test_what_cannot_be_asked_for(arguments: list[str], code: int, said: str, ca
     assert result == code and said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_that_was_asked_otherwise_is_told(tmp_path: Path, capsys) -> None:
     run = tmp_path / "run"
     small = ["--steps", "1", "--batch-size", "8", "--lora.rank", "2", "--eval.every", "0", "--eval.games", "2"]

@@ -94,6 +94,7 @@ def test_seeds_that_draw_the_same_problem_are_one_piece_of_evidence(capsys: pyte
 
 
 @pytest.mark.skipif(not (DATA / "gsm8k/test.jsonl").exists(), reason="the whole test set is not here")
+@pytest.mark.slow
 def test_the_real_gsm8k(capsys: pytest.CaptureFixture[str]) -> None:
     """A server that knows the answers to all but every tenth problem."""
     rows = [json.loads(line) for line in (DATA / "gsm8k/test.jsonl").read_text().splitlines()]

@@ -30,6 +30,7 @@ def load(kind: str, file: Path, cache: Path) -> list[dict[str, Any]]:
     return [dict(row) for row in found]
 
 
+@pytest.mark.slow
 def test_turns_in_both_formats(run_dir: Path, lines: list[Line], tmp_path: Path) -> None:
     count, remarks = rows.write_parquet(run_dir, tmp_path / "t.parquet")
     assert rows.write_jsonl(run_dir / "rollouts.jsonl", tmp_path / "deep/t.jsonl") == (count, []) and not remarks

@@ -26,6 +26,7 @@ def run(code: str, *arguments: object) -> tuple[int, str, str]:
     return result.returncode, result.stdout, result.stderr
 
 
+@pytest.mark.slow
 def test_a_worker_thread_leaves_a_process_that_exits_cleanly(random_model_dir: Path) -> None:
     worker = "for _ in range(2):\n    t = threading.Thread(target=serve); t.start(); t.join()"
     assert run(USE + worker, random_model_dir) == (0, "4 True\n4 True\n", "")
@@ -37,6 +38,7 @@ def test_a_thread_may_use_a_model_again_after_closing_one(random_model_dir: Path
     assert run(USE + twice, random_model_dir) == (0, "4 True\n4 True\n", "")
 
 
+@pytest.mark.slow
 def test_a_fork_is_told_to_be_spawned(random_model_dir: Path) -> None:
     """It hung: `fork` was the default of multiprocessing on Linux before Python 3.14."""
     fork = """

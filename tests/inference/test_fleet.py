@@ -274,6 +274,7 @@ def test_a_server_that_comes_back_with_another_model_stays_out_until_it_has_the_
         using([one, two], work)
 
 
+@pytest.mark.slow
 def test_a_slow_server_is_asked_for_less_until_it_is_quick_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fifty times as slow by the clock that the fleet reads, so that what else this machine does decides nothing."""
     slow, measured = set[str](), list[float]()

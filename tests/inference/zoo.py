@@ -114,9 +114,7 @@ ZOO: dict[str, Kind] = {
     "qwen2": Kind("qwen2", "numpy"),
     "qwen3": Kind("qwen3", "numpy", quick=True),
     "llama": Kind("llama", "numpy", {"tie_word_embeddings": False}),
-    "llama, llama3 rope": Kind(
-        "llama", "mlx", {"rope_scaling": {**_LLAMA3, "original_max_position_embeddings": 32}}, quick=True
-    ),
+    "llama, llama3 rope": Kind("llama", "mlx", {"rope_scaling": {**_LLAMA3, "original_max_position_embeddings": 32}}),
     "llama, linear rope": Kind("llama", "numpy", {"rope_scaling": {"type": "linear", "factor": 4.0}}),
     "llama, sliding window": Kind(
         "llama", "mlx", {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": WINDOW}
@@ -133,7 +131,6 @@ ZOO: dict[str, Kind] = {
                 "original_max_position_embeddings": 16,
             }
         },
-        quick=True,
     ),
     "phi3": Kind("phi3", "mlx", {"tie_word_embeddings": False}),
     "phi3, longrope": Kind(
@@ -146,7 +143,7 @@ ZOO: dict[str, Kind] = {
     "qwen2_moe": Kind("qwen2_moe", "mlx", _MOE),
     "mixtral": Kind("mixtral", "mlx", _MOE),
     "olmoe": Kind("olmoe", "mlx", _MOE),
-    "qwen3_next": Kind("qwen3_next", "mlx", {**_MOE, **_LINEAR_ATTENTION}, quick=True),
+    "qwen3_next": Kind("qwen3_next", "mlx", {**_MOE, **_LINEAR_ATTENTION}),
     "qwen3_5": Kind("qwen3_5", "numpy", _LINEAR_ATTENTION, quick=True),
     "mamba2": Kind(
         "mamba2",

@@ -248,7 +248,7 @@ def during(live: Live, publish: Callable[[], Any]) -> tuple[Any, Any, Any]:
         return running.result(30), published, said(live, "a")
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick("wait")
 @pytest.mark.parametrize("mode", ["pin", "keep", "wait", "abort"])
 def test_modes(live: Live, put: Put, adapter_bytes: Bytes, mode: str) -> None:
     assert put("a", adapter_bytes(1)).status == 200

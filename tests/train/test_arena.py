@@ -144,6 +144,7 @@ def test_names_are_taken_once() -> None:
         small(env=["Nim-v0", "Nim-v0"])
 
 
+@pytest.mark.slow
 def test_a_second_run_with_one_arena_has_only_its_own_config(tmp_path: Path) -> None:
     """The actors, envs and samplers of the first config stayed, whatever the second one's config.toml said."""
     arena = Arena()

@@ -57,6 +57,7 @@ def test_batches_are_generated_ahead_and_never_too_old(backend: str, request: py
     assert fresh and max(fresh) < 1e-4
 
 
+@pytest.mark.slow
 def test_without_staleness_it_alternates_and_gives_what_synchronous_training_gives() -> None:
     settings = {"enabled": True, "backend": "thread", "max_off_policy_steps": 0}
     there = run(Trainer(build(small(steps=2, batch_size=4, asynchronous=settings))))

@@ -80,6 +80,7 @@ def test_evaluations_of_two_bases_are_not_mixed(monkeypatch: pytest.MonkeyPatch)
     assert json.dumps(before) != json.dumps(words.Cast().identity("tiny"))
 
 
+@pytest.mark.slow
 def test_a_run_may_have_a_plus_or_an_at_in_its_name(tmp_path: Path) -> None:
     """`runs/a@last` was the last weights of `runs/a`, although a run had that name."""
     for name in ("a", "a@last", "b+c", "me@here"):

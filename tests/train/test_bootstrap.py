@@ -77,6 +77,7 @@ def test_kuhn_poker_starts_from_uniform_play(tiny: Any) -> None:
     assert exact.nash_conv(env.game, lambda infoset: table[infoset]) == pytest.approx(0.9167, abs=0.06)
 
 
+@pytest.mark.slow
 def test_the_card_can_be_learned_from() -> None:
     """A base that cannot see its card fails here: without the card the best loss is 0.47."""
     env = legos_envs.make("KuhnPoker-v0").unwrapped

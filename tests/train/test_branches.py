@@ -48,6 +48,7 @@ def _story(episode: Any) -> list[Any]:
     return [(a, t.carry, [(u.observation, u.action, u.reward, u.prompt_tokens) for u in t.turns]) for a, t in seats]
 
 
+@pytest.mark.slow
 def test_branches_give_what_the_tree_gives_on_average() -> None:
     same = {"loss": LOSS, "credit": {"return_scale": "none"}}
     _, tree = decided(small(**same, batch_size=2))
@@ -85,6 +86,7 @@ def test_an_episode_begun_in_the_middle_ends_as_it_did(args: dict[str, Any]) -> 
         trainer.parts.close()
 
 
+@pytest.mark.slow
 def test_other_learners_and_opponents_keep_their_seats() -> None:
     league = {"mode": "fixed", "opponents": ["random"]}
     fresh, decisions = decided(small(**PIG, league=league, branch={"points": 2}))

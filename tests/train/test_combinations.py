@@ -88,7 +88,7 @@ def parameters() -> list[Any]:
     return found
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("chosen", parameters())
 def test_a_combination_trains_or_is_refused(chosen: list[dict[str, Any]], tmp_path: Path) -> None:
     settings: dict[str, Any] = {"steps": 2, "batch_size": 8, "eval": {"every": 0, "games": 2}, "max_batch_tokens": 4096}

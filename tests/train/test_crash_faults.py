@@ -134,7 +134,7 @@ def _gate() -> Iterator[None]:
 HOW: tuple[int | str, ...] = (*ERRORS, ALL, SHORT)
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick("checkpoint of the same step", "rows")
 @pytest.mark.parametrize("name", CASES)
 def test_each_call_fails_in_two_ways(tmp_path: Path, name: str) -> None:
     """The ways take turns, so that each call meets two of the six here; all of them in the slow test."""

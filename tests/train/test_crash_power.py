@@ -176,6 +176,7 @@ def test_after_a_power_loss_the_adapter_is_the_old_or_the_new_pair(tmp_path: Pat
     assert outcomes(tmp_path, keep_adapter, loaded_adapter) == {(False, 4), (False, 9), (True, 9)}
 
 
+@pytest.mark.slow
 def test_the_model_notices_a_missing_sync(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = outcomes(tmp_path, keep, loaded, skip="fsync")
     assert (True, None) in found, "without any sync a save that returned can be lost, and the model sees it"

@@ -107,6 +107,7 @@ def returns_by_step_and_role(run: Path) -> dict[tuple[int, str], set[float]]:
     return {(step, role): returns for (step, role), returns in found.items() if role in trained}
 
 
+@pytest.mark.slow
 def test_with_a_bundled_model_code_judges_and_the_output_says_so(tmp_path: Path, capsys) -> None:
     settings = {"env": "Debate-v0", "batch_size": 2, "steps": 1, "eval": {"every": 0, "games": 2}, "lora": {"rank": 2}}
 

@@ -22,6 +22,7 @@ def thawed() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("thawed")
+@pytest.mark.slow
 def test_a_run_steps_with_rare_passes(tmp_path: Path) -> None:
     before, seen = gc.get_threshold(), []
     train(

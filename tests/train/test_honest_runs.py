@@ -201,6 +201,7 @@ def test_a_run_that_never_has_anything_to_train_on_ends_early_with_3_and_says_wh
     assert "steps in a row had nothing to train on" in said and "--actor judge=MODEL" in said
 
 
+@pytest.mark.slow
 def test_a_game_without_a_known_equilibrium_is_logged_without_its_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,7 +48,7 @@ def on_the_cpu():
     mx.set_default_device(before)
 
 
-@pytest.mark.quick("ppo", "by turn*")
+@pytest.mark.quick("by turn*")
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_gradients_do_not_depend_on_how_they_are_computed(settings, on_the_cpu):
     """One row per sampled token, one site per sampled token, on the plain model: the definition of the loss.

@@ -45,6 +45,7 @@ def readers() -> pretraining_loss.Readers:
     return pretraining_loss.Readers(pretrain.new_model(pretrain.model_config(2048, SHAPE), 0), 16, 0)
 
 
+@pytest.mark.slow
 def test_halves_add_up_to_the_gradient_of_the_whole(
     whole: rows.PretrainingBatch, readers: pretraining_loss.Readers
 ) -> None:
@@ -97,7 +98,8 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_worker_ends_with_its_parent(how: signal.Signals, tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(PARENT)

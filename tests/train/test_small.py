@@ -96,6 +96,7 @@ def test_short_games_are_played_until_there_are_enough_actions(
     assert sum(actions[:-1]) < 25 <= sum(actions)
 
 
+@pytest.mark.slow
 def test_the_card_says_how_many_entries_of_the_tables_are_right(small: ModelPlayer) -> None:
     """The likeliest token at each place of the answer; all 100 entries of each table."""
     model, tokenizer, _ = inference.load(SMALL)

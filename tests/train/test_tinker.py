@@ -64,7 +64,7 @@ def cosine(trainer: Trainer, at_server: Any) -> tuple[float, float]:
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)), float(np.linalg.norm(a) / np.linalg.norm(b))
 
 
-@pytest.mark.quick("ppo-mean over sequences of the mean*", "importance_sampling*")
+@pytest.mark.quick("ppo-mean over sequences of the mean*")
 @pytest.mark.parametrize(
     ("name", "reduction", "aggregation", "memory", "corrections"),
     [
@@ -199,6 +199,7 @@ def test_aborted_requests_are_not_asked_for_and_leave_nothing_behind(patch: pyte
     trainer.parts.close()
 
 
+@pytest.mark.slow
 def test_equal_prompts_are_one_call(patch: pytest.MonkeyPatch) -> None:
     server = install(patch, Server())
     trainer = trainer_of(config(batch_size=64))

@@ -142,7 +142,8 @@ def test_trackio_gets_the_steps_of_one_run_and_prints_nothing(
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("broken", ["log", pytest.param("finish", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("broken", ["log", "finish"])
 def test_a_tracker_that_fails_ends_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: str
 ) -> None:

@@ -96,6 +96,7 @@ def test_trained_seats_are_sampled_as_the_loss_assumes(sampling: dict, trainer_o
     assert trainer_of(sampling=sampling, loss={"name": "sft", "kl": 0.0, "kl_end": None}).step()["turns"]
 
 
+@pytest.mark.slow
 def test_a_learning_rate_that_ends_at_zero_ends_the_run_well(tmp_path: Path) -> None:
     assert train(config=small(tmp_path / "run", batch_size=8, optim={"lr_end": 0.0}), quiet=True).steps == 2
 

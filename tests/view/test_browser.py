@@ -327,6 +327,7 @@ def test_new_games_appear_in_the_open_page(watched: Watched, tmp_path: Path, lin
         watched.leave()  # it would notice that the server ends
 
 
+@pytest.mark.slow
 def test_long_episodes_are_filled_when_they_come_near(watched: Watched, tmp_path: Path) -> None:
     line = some_lines(1, ("KuhnPoker-v0",))[0]
     first, second = line["episode"]["trajectories"]

@@ -56,6 +56,7 @@ def test_the_keyboard_goes_everywhere(watched: Watched, url: str, lines: list[di
     assert page.inner_text("#main h2") == "Choose an episode"
 
 
+@pytest.mark.slow
 def test_every_button_and_fold_does_its_work(watched: Watched, url: str, rows: list[dict[str, Any]]) -> None:
     n = episode(rows, "Debate-v0")
     page = watched.open(f"{url}#e=0.{n}")

@@ -240,6 +240,7 @@ def test_the_page_is_live(several: Path, watched: Watched) -> None:
         watched.leave()
 
 
+@pytest.mark.slow
 def test_names_and_settings_enter_as_text(tmp_path: Path, watched: Watched) -> None:
     root = tmp_path / "runs"
     for number, payload in enumerate(SEEDS[:5]):

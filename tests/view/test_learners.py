@@ -40,7 +40,7 @@ def test_seats_know_their_learner(run: Path, rows: list[dict[str, Any]]) -> None
     assert "player_0: policy, learner red, trained" in said.getvalue()
 
 
-@pytest.mark.parametrize("size", [(1000, 700), (360, 640)])
+@pytest.mark.parametrize("size", [pytest.param((1000, 700), marks=pytest.mark.slow), (360, 640)])
 def test_the_page_counts_filters_and_shows_them_by_name(
     size: tuple[int, int], watched: Watched, run: Path, rows: list[dict[str, Any]]
 ) -> None:
@@ -70,6 +70,7 @@ def test_the_page_counts_filters_and_shows_them_by_name(
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out of the screen"
 
 
+@pytest.mark.slow
 def test_a_run_with_one_policy_has_no_such_column(watched: Watched, url: str) -> None:
     page = watched.open(url)
     assert page.locator("[data-filter=learner]").count() == 0
