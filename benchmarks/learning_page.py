@@ -82,15 +82,15 @@ PRESETS = """## Three presets that are no environment's own
 | population | NashConv of the league's mixture | 0 | 0.886 | 0.003 | |
 | population | NashConv of the league's mixture | 1 | 0.886 | 0.006 | |
 | population | NashConv of the league's mixture | 2 | 0.886 | 0.003 | 223 |
-| spiral | TicTacToe-v0 against `small` | 0 | -0.414 | 0.152 (gain +0.375 to +0.773; illegal 44% to 9%) | 596 |
-| spiral | TicTacToe-v0 against `small` | 1 | -0.414 | 0.359 (gain +0.539 to +0.996; illegal 44% to 5%) | 587 |
-| spiral | TicTacToe-v0 against `small` | 2 | -0.414 | 0.129 (gain +0.320 to +0.762; illegal 44% to 15%) | 512 |
-| spiral | KuhnPoker-v0 against `small` | 0 | -0.168 | 0.262 (gain +0.258 to +0.617; illegal 28% to 0%) | 596 |
-| spiral | KuhnPoker-v0 against `small` | 1 | -0.168 | 0.223 (gain +0.238 to +0.551; illegal 28% to 0%) | 587 |
-| spiral | KuhnPoker-v0 against `small` | 2 | -0.168 | 0.270 (gain +0.262 to +0.625; illegal 28% to 1%) | 512 |
-| spiral | SimpleNegotiation-v0 against `small` | 0 | -0.223 | 0.090 (gain +0.172 to +0.449; illegal 28% to 0%) | 596 |
-| spiral | SimpleNegotiation-v0 against `small` | 1 | -0.227 | 0.203 (gain +0.293 to +0.574; illegal 28% to 1%) | 587 |
-| spiral | SimpleNegotiation-v0 against `small` | 2 | -0.238 | 0.219 (gain +0.309 to +0.613; illegal 29% to 0%) | 512 |
+| spiral | TicTacToe-v0 against `small` | 0 | -0.211 | 0.551 (gain +0.574 to +0.953; illegal 30% to 4%) | 1,496 |
+| spiral | TicTacToe-v0 against `small` | 1 | -0.211 | 0.363 (gain +0.379 to +0.754; illegal 30% to 12%) | 1,346 |
+| spiral | TicTacToe-v0 against `small` | 2 | -0.211 | 0.371 (gain +0.398 to +0.789; illegal 30% to 1%) | 1,493 |
+| spiral | KuhnPoker-v0 against `small` | 0 | -0.453 | 0.500 (gain +0.844 to +1.062; illegal 48% to 0%) | 1,496 |
+| spiral | KuhnPoker-v0 against `small` | 1 | -0.453 | 0.500 (gain +0.844 to +1.062; illegal 48% to 0%) | 1,346 |
+| spiral | KuhnPoker-v0 against `small` | 2 | -0.453 | 0.500 (gain +0.844 to +1.062; illegal 48% to 0%) | 1,493 |
+| spiral | SimpleNegotiation-v0 against `small` | 0 | -0.098 | 0.043 (gain +0.074 to +0.215; illegal 5% to 0%) | 1,496 |
+| spiral | SimpleNegotiation-v0 against `small` | 1 | -0.098 | 0.023 (gain +0.051 to +0.195; illegal 5% to 0%) | 1,346 |
+| spiral | SimpleNegotiation-v0 against `small` | 2 | -0.098 | 0.039 (gain +0.070 to +0.211; illegal 5% to 0%) | 1,493 |
 | survivors | right answers, 512 problems | 0 | 0.197 | 0.980 (gain of return +0.665 to +0.741) | 195 |
 | survivors | right answers, 512 problems | 1 | 0.197 | 0.979 (gain of return +0.662 to +0.739) | 188 |
 | survivors | right answers, 512 problems | 2 | 0.197 | 0.988 (gain of return +0.674 to +0.748) | 192 |
@@ -101,13 +101,13 @@ PRESETS = """## Three presets that are no environment's own
     legos eval GSM8K-v0 -m runs/NAME/adapter -m small --opponent self -n 512 --no-exact --seed 5000000 \\
         --max-tokens 64 --arg level=0 --arg split=test
 
-The rows of *spiral* started from an earlier `small`. The learning rates of *population* and *survivors* were chosen on
-seed 0, with an earlier `small` too. Survivors lose the form that `GSM8K` rewards with 0.1: a right answer without it
-is kept as well.
+The learning rates of *population* and *survivors* were chosen on seed 0, with an earlier `small`. Survivors lose the
+form that `GSM8K` rewards with 0.1: a right answer without it is kept as well.
 
-*Spiral* trains one policy on three games with the prompts of the paper, which `small` has never read: it forfeits 28
-to 44 % of its games by an illegal answer. Most of the gain comes from not doing so any more (*illegal*). Each row is
-the mean return in 128 games against `small`; *before* is `small` against itself:
+*Spiral* trains one policy on three games with the prompts of the paper, which `small` has never read: it forfeits 5
+to 48 % of its games by an illegal answer. Most of the gain comes from not doing so any more (*illegal*); in Kuhn poker
+all of it, since `small` forfeits every game against a player that does not. Its CPU time was taken next to test runs
+on the same two cores. Each row is the mean return in 128 games against `small`; *before* is `small` against itself:
 
     legos eval TicTacToe-v0 -m runs/NAME/adapter -m small --opponent small -n 128 --no-exact --seed 5000000 \\
         --max-tokens 64 --reply boxed_reasoning --arg preset=spiral --arg memory=chat
