@@ -35,7 +35,7 @@ def tool() -> ModuleType:
     return module
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_run_and_show_what_is_stored(path: Path, tool: ModuleType) -> None:
     before = path.read_bytes()

@@ -25,6 +25,7 @@ def test_an_encoding_that_lacks_characters_costs_those_characters() -> None:
     assert done.returncode == 0 and b"?" in done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_a_closed_output_is_no_failure() -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", '"$@" >&-', "sh", *LEGOS, "eval", "Nim-v0", "-m", "random", "-n", "2"],

@@ -100,6 +100,7 @@ def test_env_that_is_no_text_env_is_reported_and_does_not_crash():
     assert "pettingzoo.api" in report.passed and "refuses the text" in report.failures["spaces.same"]
 
 
+@pytest.mark.slow
 def test_env_that_cannot_be_made_is_reported():
     report = check_env("NoSuchGame-v0")
     assert "play.ends" in report.failures and "NoSuchGame" in report.failures["play.ends"]
@@ -145,6 +146,7 @@ def test_env_with_an_argument_that_does_not_pickle():
     assert list(check_env(make, episodes=20).failures) == ["copy.pickle"]
 
 
+@pytest.mark.slow
 def test_endless_env():
     class Endless(Sealed):
         default_max_turns = 10**6

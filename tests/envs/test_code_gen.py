@@ -220,6 +220,7 @@ def test_results_are_compared_with_their_types():
         assert not same(a, b)
 
 
+@pytest.mark.slow
 def test_scripted_players_are_ordered_by_skill():
     def mean(**players):
         env = legos_envs.make("CodeGen-v0", source="written")
@@ -248,7 +249,7 @@ def test_arguments_and_options_are_checked():
         legos_envs.make("CodeGen-v0", source="written").reset(seed=0, options={"item": "clam"})
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kwargs", [{"coder_scored_by": "tester", "max_tests": 2}, {"memory": "state"}])
 def test_variants_keep_the_laws(kwargs):
     check_env("CodeGen-v0", episodes=10, skip=("seed.process",), raise_on_failure=True, **kwargs)

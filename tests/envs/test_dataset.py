@@ -107,6 +107,7 @@ def test_a_hugging_face_data_set_in_memory():
 
 
 @has_datasets
+@pytest.mark.slow
 def test_a_hugging_face_data_set_by_name(tmp_path, monkeypatch):
     """A directory is a name that `load_dataset` finds without network."""
     import datasets
@@ -322,7 +323,12 @@ def test_rewards(said, reward, correct, answer):
 
 @pytest.mark.parametrize(
     ("answer", "truth"),
-    [("6 / 3 = <<6/3=2>>2 each.\n#### 2", "2"), ("So $x = \\boxed{2}$.", "2"), ("2", "2"), ("x > 2", "x > 2")],
+    [
+        ("6 / 3 = <<6/3=2>>2 each.\n#### 2", "2"),
+        ("So $x = \\boxed{2}$.", "2"),
+        ("2", "2"),
+        pytest.param("x > 2", "x > 2", marks=pytest.mark.slow),  # loads a library for formulas
+    ],
 )
 def test_the_truth_of_a_worked_answer_is_what_it_marks(answer, truth):
     env = Dataset([{"question": "?", "answer": answer}])

@@ -62,6 +62,7 @@ def test_every_info_says_what_can_be_chosen(env_id):
     assert all(info["legal_actions"] is None for info in wrapped.infos.values() if "outcome" in info)
 
 
+@pytest.mark.slow
 def test_the_list_from_the_module():
     done = subprocess.run([sys.executable, "-m", "legos_envs"], capture_output=True, text=True, check=True)
     first = [line.split()[0] for line in done.stdout.splitlines() if line]
@@ -81,7 +82,7 @@ def test_an_id_that_is_no_text(wrong):
         ("KuhnPoker-v0", "num_round", "num_rounds"),
         ("LiarsDice-v0", "maxturns", "max_turns"),
         ("Debate-v0", "memry", "memory"),
-        ("TextArena/KuhnPoker-v0", "players", "num_players"),
+        pytest.param("TextArena/KuhnPoker-v0", "players", "num_players", marks=pytest.mark.slow),
     ],
 )
 def test_an_unknown_argument_is_answered_with_the_accepted_ones(env_id, wrong, near):
@@ -139,7 +140,13 @@ def test_last_after_the_end():
 
 
 @pytest.mark.parametrize(
-    "env_id", ["KuhnPoker-v0", "Debate-v0", "TextArena/KuhnPoker-v0", "TextArena/IteratedPrisonersDilemma-v0"]
+    "env_id",
+    [
+        "KuhnPoker-v0",
+        "Debate-v0",
+        pytest.param("TextArena/KuhnPoker-v0", marks=pytest.mark.slow),
+        pytest.param("TextArena/IteratedPrisonersDilemma-v0", marks=pytest.mark.slow),
+    ],
 )
 def test_pettingzoos_state_test(env_id):
     with warnings.catch_warnings():
@@ -158,6 +165,7 @@ def test_the_space_of_states():
     assert env.log == []
 
 
+@pytest.mark.slow
 def test_the_list_of_environments_may_be_cut_off():
     command = f"{sys.executable} -m legos_envs | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)

@@ -93,7 +93,7 @@ PROBLEMS = [{"q": f"What is {n} and {n}?", "a": f"Twice {n}\n#### {2 * n}"} for 
 PROBLEM_TASKS = ["Dataset-v0", "GSM8K-v0", "EnsembleVote-v0", "SelfDistillation-v0"]
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet", "list"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", pytest.param(".parquet", marks=pytest.mark.slow), "list"])
 @pytest.mark.parametrize("id", PROBLEM_TASKS)
 def test_problems_from_every_kind_of_source(id, suffix, tmp_path):
     source = written(PROBLEMS, suffix, tmp_path)

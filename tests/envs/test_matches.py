@@ -175,6 +175,7 @@ def test_contest_option_must_be_text():
         Contest().reset(seed=0, options={"prompt": 3})
 
 
+@pytest.mark.slow
 def test_contest_obeys_every_law():
     assert check_env(Contest, episodes=12, num_answers=3, memory="chat").failures == {}
 

@@ -121,6 +121,7 @@ def test_nothing_of_a_match_reaches_another():
     assert not any(number in infos for number in numbers.values())
 
 
+@pytest.mark.slow
 def test_equal_deals_at_two_matches_are_no_leak():
     class Undeclared(HeadToHead):
         @staticmethod

@@ -255,7 +255,7 @@ def test_a_trader_never_loses_gains_with_its_like_and_beats_random():
     assert mean - 1.96 * error / 80**0.5 > 0.3, f"{mean:.3f}"
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kwargs",
     [

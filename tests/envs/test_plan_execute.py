@@ -173,7 +173,7 @@ def test_arguments_are_checked(kwargs, message):
         legos_envs.make("PlanExecute-v0", **kwargs)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kwargs", [{"steps": 8, "rounds": 3, "memory": "state"}, {"partial": False, "action_format": "boxed"}]
 )

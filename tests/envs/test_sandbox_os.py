@@ -169,6 +169,7 @@ def test_what_is_printed_is_never_taken_for_a_result():
 
 
 @walled
+@pytest.mark.slow
 def test_the_time_of_a_program_begins_when_it_does(monkeypatch):
     """A machine on which the interpreter starts slowly makes no program late."""
     slow = os_sandbox.RUNNER.replace("results = int", "import time; time.sleep(0.8); results = int")

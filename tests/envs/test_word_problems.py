@@ -64,6 +64,7 @@ def test_sentences_are_whole():
         assert " 1 " not in text.replace("$1 ", "")  # so that plurals are right
 
 
+@pytest.mark.slow
 def test_problems_differ_and_are_a_function_of_the_seed():
     assert len({word_problem(seed).question for seed in range(1000)}) > 950
     assert word_problem(5) == word_problem(5) and word_problem(5, 3) != word_problem(5, 1)

@@ -301,6 +301,7 @@ def test_a_failing_endpoint_costs_its_games_only(capsys: pytest.CaptureFixture[s
         assert len(good.asked) == asked, "what was finished is not asked again"
 
 
+@pytest.mark.slow
 def test_a_game_lost_once_is_played_again_in_the_same_command(capsys: pytest.CaptureFixture[str]) -> None:
     attempts = QUICK.attempts
 
@@ -329,6 +330,7 @@ def test_answers_that_were_cut_off_are_told(capsys: pytest.CaptureFixture[str]) 
     assert all(body["reasoning_effort"] == "low" for body in stub.asked)
 
 
+@pytest.mark.slow
 def test_requests_are_under_way_side_by_side_but_not_more_than_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     busy, most = 0, 0
 

@@ -30,6 +30,7 @@ from tests.train.helpers import small
 MODEL_LIBRARIES = {"mlx", "mlx_lm", "transformers", "tokenizers", "safetensors", "torch"}
 
 
+@pytest.mark.slow
 def test_code_policies_and_endpoints_load_no_model_library(tmp_path: Path) -> None:
     with serving(lambda number, body: chat(legal(body))) as stub:
         players = ["-m", "optimal", "-m", "scripted:first", "-m", stub.spec, "-n", "4"]
@@ -48,6 +49,7 @@ def test_code_policies_and_endpoints_load_no_model_library(tmp_path: Path) -> No
     assert {"httpx2", "scipy", "openskill"} <= found and not found & {*MODEL_LIBRARIES, "openai"}
 
 
+@pytest.mark.slow
 def test_a_thousand_games_at_once_take_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     began = time.process_time()
     arguments = ["-m", "random", "--opponent", "scripted:last", "-n", "1000", "--concurrency", "1000", "--json"]

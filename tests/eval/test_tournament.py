@@ -168,6 +168,7 @@ def test_few_seeds_widen_the_interval_of_a_rating() -> None:
     assert high - low > np.ptp(plain) + 10
 
 
+@pytest.mark.slow
 def test_a_failing_endpoint_costs_its_games_only(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

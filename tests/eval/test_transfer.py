@@ -111,6 +111,7 @@ def test_the_real_gsm8k(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.skipif(not (DATA / "math500/test.jsonl").exists(), reason="the whole test set is not here")
+@pytest.mark.slow
 def test_the_real_math_500(capsys: pytest.CaptureFixture[str]) -> None:
     """The data set's own solutions, which box their results, are right by its own answers."""
     rows = [json.loads(line) for line in (DATA / "math500/test.jsonl").read_text().splitlines()]

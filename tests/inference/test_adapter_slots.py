@@ -58,6 +58,7 @@ def test_an_adapter_gives_the_logprobs_of_mlx_lms_lora_layers(
         assert np.abs(base - expected).max() > 0.5  # large enough that a mixture would show
 
 
+@pytest.mark.slow
 def test_what_was_published_when_does_not_change_a_bit(
     random_model: tuple[Any, Any], make_adapter: MakeAdapter
 ) -> None:

@@ -388,6 +388,7 @@ def test_health_and_who_closes_the_engine(random_model_dir: Path, server: LiveSe
     asyncio.run(asyncio.wait_for(health(), 60))
 
 
+@pytest.mark.slow
 def test_importing_the_client_loads_neither_mlx_nor_an_http_library() -> None:
     code = "import sys, inference.client; print('mlx' in sys.modules, 'httpx2' in sys.modules)"
     more = "; from inference.client import Fleet, HttpClient; print('mlx' in sys.modules, 'httpx2' in sys.modules)"

@@ -32,6 +32,7 @@ def test_a_worker_thread_leaves_a_process_that_exits_cleanly(random_model_dir: P
     assert run(USE + worker, random_model_dir) == (0, "4 True\n4 True\n", "")
 
 
+@pytest.mark.slow
 def test_a_thread_may_use_a_model_again_after_closing_one(random_model_dir: Path) -> None:
     """The first close had taken the thread's streams: a second training in a thread ended the process."""
     twice = "t = threading.Thread(target=lambda: (serve(), serve())); t.start(); t.join()"

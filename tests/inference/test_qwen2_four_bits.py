@@ -84,6 +84,7 @@ def test_it_serves_with_adapters(folder: Path) -> None:
             assert np.abs(expected - completion.logprobs).max() < (1e-4 if ON_CPU else 0.3)
 
 
+@pytest.mark.slow
 def test_two_training_steps_are_published(folder: Path, tmp_path: Path) -> None:
     trainer = Trainer(build(config(folder)))
     try:

@@ -150,6 +150,7 @@ def test_health_tells_a_stuck_engine_from_an_idle_and_a_paused_one(make: Callabl
     run(watch())
 
 
+@pytest.mark.slow
 def test_an_idle_worker_uses_no_processor_time(make: Callable[[], Engine]) -> None:
     async def idle() -> float:
         async with AsyncEngine(make) as engine:

@@ -57,6 +57,7 @@ def test_a_model_that_takes_no_uneven_rows_is_run_row_by_row() -> None:
         assert all(close(a, b) for a, b in zip(found, engine.generate(requests)))
 
 
+@pytest.mark.slow
 def test_masks_are_broadcast_along_the_axes_that_a_model_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gemma 2 has one axis more than others; with the usual ones its numbers are wrong, and there is no error."""
     with case("gemma2") as made:

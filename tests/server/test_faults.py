@@ -140,6 +140,7 @@ def _check_flood(replies: list[Reply], at_least: int) -> None:
     assert len({reply.json()["choices"][0]["text"] for reply in replies if reply.status == 200}) == 1
 
 
+@pytest.mark.slow
 def test_more_clients_than_there_is_room_for_are_asked_to_come_again(random_model_dir: Path) -> None:
     live = Live(Settings(model=str(random_model_dir), max_queue=16, engine={"max_kv_bytes": 1 << 20}))
     try:

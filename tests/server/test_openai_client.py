@@ -130,6 +130,7 @@ def test_a_stop_text_never_shows_not_even_in_part(client: openai.OpenAI, model: 
     assert text == expected
 
 
+@pytest.mark.slow
 def test_a_stop_text_split_over_sampled_tokens_is_found(client: openai.OpenAI, model: str) -> None:
     found = 0
     for seed in range(12):

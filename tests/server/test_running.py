@@ -109,6 +109,7 @@ def test_a_full_queue_says_when_to_come_again(serve: Callable[..., Live], pool: 
     assert never.status == 400 and "retry-after" not in never.headers
 
 
+@pytest.mark.slow
 def test_connections_too_many_take_the_place_of_silent_ones(
     serve: Callable[..., Live], pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,6 +172,7 @@ def test_after_a_power_loss_the_one_before_or_the_new_one_is_whole(tmp_path: Pat
     assert outcomes(tmp_path, keep, loaded) == {(False, 4), (False, 9), (True, 9)}
 
 
+@pytest.mark.slow
 def test_after_a_power_loss_the_adapter_is_the_old_or_the_new_pair(tmp_path: Path) -> None:
     assert outcomes(tmp_path, keep_adapter, loaded_adapter) == {(False, 4), (False, 9), (True, 9)}
 

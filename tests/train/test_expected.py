@@ -344,6 +344,7 @@ def test_a_bad_action_is_not_made_likelier_because_the_good_one_is_certain() -> 
         trainer.parts.close()
 
 
+@pytest.mark.slow
 def test_passes_bring_the_policy_to_the_target() -> None:
     optim = {"lr": 2e-3, "epochs": 16, "grad_clip": 10.0}
     loss = EXPECTED["loss"] | {"name": "mirror", "mirror_step": 1.0}

@@ -96,7 +96,7 @@ def test_a_run_that_was_interrupted_in_an_update_goes_on_as_if_it_had_not_been(
 @pytest.mark.parametrize(
     ("error", "kept"),
     [
-        (RuntimeError("an env's own"), 2),
+        pytest.param(RuntimeError("an env's own"), 2, marks=pytest.mark.slow),
         pytest.param(GenerationError("the generating process has ended"), 2, marks=pytest.mark.slow),
         (TrainingError("not finite"), None),  # what was learned may be the cause
     ],

@@ -236,6 +236,7 @@ def test_an_update_of_a_learner_without_an_advantage_teaches_nothing() -> None:
         trainer.parts.close()
 
 
+@pytest.mark.slow
 def test_every_action_of_every_learner() -> None:
     expected = {"loss": {"name": "expected", "aggregation": "constant", "kl": 0.0}, "batch_size": 4}
     trainer = Trainer(build(small(learner=[BOTH[0], {"name": "second", "roles": ["player_1"]}], **expected)))

@@ -65,6 +65,7 @@ def test_the_ceiling_is_a_part_of_the_largest_size() -> None:
     assert filled(steps, 50.0, 2000) == 150.0
 
 
+@pytest.mark.slow
 def test_what_is_measured_is_what_the_loss_learns_from(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `expected` that is every action of every decision point, however few games are played."""
     seen = []

@@ -41,6 +41,7 @@ def test_a_step_by_hand() -> None:
     assert np.log(held[0] / held[1]) == pytest.approx((0.5 + 0.25 * np.log(1 / 9)) / 1.25)
 
 
+@pytest.mark.slow
 def test_a_fixed_reference_stops_short_of_the_equilibrium_that_a_moving_one_reaches() -> None:
     fixed = nash_conv(run(kl=0.2, kl_end=None)[-1][1])
     moving = nash_conv(run(kl=0.2, kl_end=None, magnet_every=25)[-1][1])

@@ -130,6 +130,7 @@ class Stub:
         return call
 
 
+@pytest.mark.slow
 def test_trackio_gets_the_steps_of_one_run_and_prints_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

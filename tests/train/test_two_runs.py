@@ -222,6 +222,7 @@ def test_everything_is_closed_although_a_part_of_it_fails(server: LiveServer, mo
     assert closed and not engine.background._thread.is_alive()
 
 
+@pytest.mark.slow
 def test_an_upload_under_way_when_the_run_ends_leaves_nothing_behind(
     server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +243,7 @@ def test_an_upload_under_way_when_the_run_ends_leaves_nothing_behind(
     assert served(server) == {}
 
 
+@pytest.mark.slow
 def test_what_a_killed_session_left_goes_when_the_run_is_resumed(server: LiveServer) -> None:
     killed, bystander = connected(server, run="a" * 12), connected(server, run="b" * 12)
     killed.publish("policy", weights(1), scale=1.0, version=9)
