@@ -104,6 +104,16 @@ def test_what_was_kept_and_is_wrong_is_found_out(
     np.testing.assert_allclose(found, np.asarray(one(mx.array(ids))), atol=1e-4)
 
 
+def test_a_pass_in_numpy_that_gives_other_numbers_is_named_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(host_forward.HostForward, "__call__", wrong(host_forward.HostForward.__call__))
+    with caplog.at_level(logging.INFO):
+        forward = chosen(model())
+    assert isinstance(forward, mlx_forward.MlxForward) and forward.own_decoder
+    assert "qwen3 runs in MLX: the faster pass in numpy gives other numbers" in caplog.text
+
+
 def wrong(right: Callable[..., object]) -> Callable[..., object]:
     return lambda *args, **more: right(*args, **more) * 1.01  # type: ignore[operator]
 
