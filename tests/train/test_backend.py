@@ -76,7 +76,6 @@ def trainer_on(kind: type[MLXBackend], settings: Any) -> Trainer:
     return Trainer(build(settings, backend=kind(load(settings.model)[0], settings), run_id="0123456789ab"))
 
 
-@pytest.mark.slow
 def test_references_are_all_that_leaves_a_backend(tmp_path: Path) -> None:
     """League, magnet, average, best and checkpoints give on references what they give on arrays, bit for bit."""
     runs = []

@@ -48,7 +48,6 @@ def _story(episode: Any) -> list[Any]:
     return [(a, t.carry, [(u.observation, u.action, u.reward, u.prompt_tokens) for u in t.turns]) for a, t in seats]
 
 
-@pytest.mark.slow
 def test_branches_give_what_the_tree_gives_on_average() -> None:
     same = {"loss": LOSS, "credit": {"return_scale": "none"}}
     _, tree = decided(small(**same, batch_size=2))
