@@ -36,8 +36,9 @@ def test_a_page_without_marks_is_refused():
 
 @pytest.mark.parametrize(("status", "figure"), [(0, "3 killed"), (1, "**missed**: 3 killed")])
 def test_a_measurement_keeps_its_last_line_and_says_that_it_missed(monkeypatch, tmp_path, capfd, status, figure):
-    (tmp_path / "measuring.py").write_text(f"import sys\nprint('first')\nprint('3 killed')\nsys.exit({status})\n")
+    script = tmp_path / f"measuring_{status}.py"  # both cases may get the same folder in the same second, and so bytecode
+    script.write_text(f"import sys\nprint('first')\nprint('3 killed')\nsys.exit({status})\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    one = MEASUREMENTS["mutants"]._replace(quick="measuring")
+    one = MEASUREMENTS["mutants"]._replace(quick=script.stem)
     found = reliability.measured("mutants", one, full=False)
     assert found["figure"] == figure and found["passed"] is (status == 0) and found["how"] == "quick"
