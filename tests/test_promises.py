@@ -36,7 +36,7 @@ def test_a_page_without_marks_is_refused():
 
 @pytest.mark.parametrize(("status", "figure"), [(0, "3 killed"), (1, "**missed**: 3 killed")])
 def test_a_measurement_keeps_its_last_line_and_says_that_it_missed(monkeypatch, tmp_path, capfd, status, figure):
-    script = tmp_path / f"measuring_{status}.py"  # both cases may get the same folder in the same second, and so bytecode
+    script = tmp_path / f"measuring_{status}.py"  # of one name, a case may run the bytecode of the other
     script.write_text(f"import sys\nprint('first')\nprint('3 killed')\nsys.exit({status})\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     one = MEASUREMENTS["mutants"]._replace(quick=script.stem)
