@@ -14,9 +14,9 @@ from legos_envs import parsing
 from legos_envs.game.game_rules import Game, InfoSet, State
 from legos_envs.game.tree import MAX_CHARS, MAX_DEPTH, GameTree, Node, SharedMessage, tree_of
 from legos_envs.table import Rules, Table
-from legos_envs.text_env import TextEnv
+from legos_envs.text_env import TextEnv, write_prompt
 
-COPIED = ("rewards", "_cumulative_rewards", "terminations", "truncations", "_observed", "_told", "_news", "_returns")
+COPIED = ("rewards", "_cumulative_rewards", "terminations", "truncations", "_returns")
 """Attributes of an env, all of them flat dicts, that change in the course of an episode."""
 
 
@@ -125,7 +125,7 @@ class GameEnv(TextEnv):
         copied = {name: getattr(self, name).copy() for name in COPIED}
         return {
             **copied,
-            "_messages": {agent: messages.copy() for agent, messages in self._messages.items()},
+            "_conversations": self._conversations.copy(),
             "_facts": {agent: facts.copy() for agent, facts in self._facts.items()},
             "infos": _copied(self.infos),
             "_waiting": dict.fromkeys(self._waiting),
@@ -134,9 +134,7 @@ class GameEnv(TextEnv):
         }
 
     def _share_messages(self) -> None:
-        for messages in self._messages.values():
-            messages[:] = [one if type(one) is SharedMessage else SharedMessage(one) for one in messages]
-        self._observed.clear()
+        self._conversations.convert(_shared)
 
     def _enter(self, node: Node) -> None:
         """Becomes what was recorded; whatever callers get to see is a copy."""
@@ -172,8 +170,12 @@ class GameEnv(TextEnv):
     def observation_in(self, infoset: InfoSet) -> dict[str, tuple[dict[str, str], ...]]:
         """The observation of the player to move in this information set, with `memory="state"`."""
         written = None if self.view_shows_moves else self._written(infoset.legal)
-        text = self._prompt(self.rules_text(infoset.player), infoset.view, None, written)
+        text = write_prompt(self.rules_text(infoset.player), infoset.view, None, written)
         return {"messages": ({"role": "user", "content": text},)}
+
+
+def _shared(message: Mapping[str, str]) -> SharedMessage:
+    return message if isinstance(message, SharedMessage) else SharedMessage(message)
 
 
 def _copied(infos: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -116,9 +116,8 @@ class ListsTooMuch(TicTacToe):
 
 
 class HidesLegal(Sealed):
-    @staticmethod
-    def _prompt(told, text, notice, written):
-        return TextEnv._prompt(told, text, notice, None)
+    def _pose(self, ask, strand):
+        super()._pose(ask._replace(listed=False), strand)
 
 
 class ObserveCounts(Chatter):
@@ -254,7 +253,7 @@ class PaysNan(Chatter):
 class TwoMessages(Sealed):
     def _pose(self, ask, strand):
         super()._pose(ask, strand)
-        self._messages[ask.agent].insert(-1, {"role": "user", "content": "Listen."})
+        self._conversations._messages[ask.agent].insert(-1, {"role": "user", "content": "Listen."})
 
 
 class AsciiOnly(Sealed):

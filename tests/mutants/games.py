@@ -202,7 +202,7 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "legos_envs/text_env.py",
+        "legos_envs/text_env/running.py",
         f"{E}/test_text_env.py {E}/test_text_env_mistakes.py",
         (
             "rewards-overwrite",

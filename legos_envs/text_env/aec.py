@@ -22,19 +22,17 @@ from pettingzoo import AECEnv
 
 from legos_envs import arguments, parsing
 from legos_envs.spaces import FreeText, Replay, chat_observation
-from legos_envs.table import Ask, Forfeit, Rules, Seat, Table, Unscored, keyed_generator, strands
+from legos_envs.table import Rules, Seat, Table, keyed_generator, strands
+from legos_envs.text_env.conversations import Conversations
+from legos_envs.text_env.invalid_moves import invalid_moves
+from legos_envs.text_env.running import RulesRunner
 
 MEMORIES = ("state", "chat")
-PRESETS: dict[str, dict[str, Any]] = {
-    # SPIRAL (Liu et al., 2025): an illegal move ends the game at once.
-    "spiral": {"invalid_retries": 0, "invalid_reward": -1.5, "invalid_opponent_reward": 0.5},
-}
-"""Named sets of constructor arguments; explicit arguments take precedence."""
-BORN_AT_RESET = ("agents", "agent_selection", "rewards", "terminations", "truncations", "infos", "_observed")
+BORN_AT_RESET = ("agents", "agent_selection", "rewards", "terminations", "truncations", "infos", "_conversations")
 """Attributes that do not exist before the first `reset`, as in PettingZoo's own environments."""
 
 
-class TextEnv(AECEnv[str, dict, str]):
+class TextEnv(RulesRunner, AECEnv[str, dict, str]):
     r"""Base class of all environments.
 
     Args:
@@ -54,7 +52,6 @@ class TextEnv(AECEnv[str, dict, str]):
         ValueError: an option is out of range; the message says what is accepted.
     """
 
-    name: ClassVar[str] = "TextEnv-v0"
     zero_sum: ClassVar[bool] = False
     hidden_information: ClassVar[bool] = False
     """Whether seats know things that others must not see; if set, `check_env` looks for leaks."""
@@ -100,21 +97,14 @@ class TextEnv(AECEnv[str, dict, str]):
         self.render_mode = arguments.one_of("render_mode", render_mode, (None, "ansi", "human"))
         self.memory = arguments.one_of("memory", memory or self.default_memory, MEMORIES)
         self.action_format = arguments.one_of("action_format", action_format, parsing.FORMATS)
-        base = PRESETS[arguments.one_of("preset", preset, tuple(PRESETS))] if preset is not None else {}
-        given = {"invalid_retries": 1, "invalid_reward": self.default_invalid_reward} | base
-        given |= {
-            key: value
-            for key, value in (
-                ("invalid_retries", invalid_retries),
-                ("invalid_reward", invalid_reward),
-                ("invalid_opponent_reward", invalid_opponent_reward),
-            )
-            if value is not None
-        }
-        self.invalid_retries = arguments.whole("invalid_retries", given["invalid_retries"], 0)
-        self.invalid_reward = arguments.real("invalid_reward", given["invalid_reward"])
-        share = given.get("invalid_opponent_reward")
-        self.invalid_opponent_reward = None if share is None else arguments.real("invalid_opponent_reward", share)
+        invalid = invalid_moves(
+            preset,
+            self.default_invalid_reward,
+            retries=invalid_retries,
+            reward=invalid_reward,
+            opponent_reward=invalid_opponent_reward,
+        )
+        self.invalid_retries, self.invalid_reward, self.invalid_opponent_reward = invalid
         limit = self.default_max_turns if self.max_asks is None else self.max_asks * (self.invalid_retries + 1)
         self.max_turns = arguments.whole("max_turns", limit if max_turns is None else max_turns, 1)
         if not isinstance(self.seats, Mapping) or not all(isinstance(seat, Seat) for seat in self.seats.values()):
@@ -127,7 +117,6 @@ class TextEnv(AECEnv[str, dict, str]):
         self.action_spaces = {agent: FreeText(self.max_action_chars) for agent in self.seats}
         self.state_space: Any = Replay()
         self._zeros = dict.fromkeys(self.possible_agents, 0.0)
-        self._blank = dict.fromkeys(self.possible_agents, "")
         self._seat_facts: dict[str, dict[str, Any]] = {
             agent: {"role": seat.role, "trainable": seat.trainable, "legal_actions": None}
             | ({} if seat.entrant is None else {"entrant": seat.entrant})
@@ -135,9 +124,9 @@ class TextEnv(AECEnv[str, dict, str]):
         }
         self.agents: list[str]  # from the first reset on
         self.ended = True
-        self.seed: int | None = None
+        self.seed = None
         self.options: dict[str, Any] = {}
-        self._waiting: dict[str, strands.Strand] = {}
+        self._waiting = {}
         self._stream: tuple[int, int] | None = None  # the last given seed, and the number of resets without one since
 
     # --- what a subclass defines -------------------------------------------------------------------------------------
@@ -161,10 +150,7 @@ class TextEnv(AECEnv[str, dict, str]):
 
     def observe(self, agent: str) -> dict[str, tuple[dict[str, str], ...]]:
         """`{"messages": (...)}`: the agent's conversation so far, user and assistant alternating. Do not mutate."""
-        messages = self._observed.get(agent)
-        if messages is None:
-            messages = self._observed[agent] = tuple(self._messages[self._known(agent)])
-        return {"messages": messages}
+        return {"messages": self._conversations.read(self._known(agent))}
 
     def last(self, observe: bool = True) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Observation, reward since its last action, terminated, truncated and info of `agent_selection`.
@@ -178,13 +164,6 @@ class TextEnv(AECEnv[str, dict, str]):
                 f"{self.name}: last() after the end: every agent has left the episode; call reset() for the next one"
             )
         return super().last(observe)
-
-    @property
-    def ready_agents(self) -> list[str]:
-        """Every agent that can act now, in the order of `possible_agents`. Their observations are final."""
-        if len(self._waiting) < 2:
-            return list(self._waiting)
-        return sorted(self._waiting, key=self._order.__getitem__)
 
     def select(self, agent: str) -> None:
         """Chooses which of the `ready_agents` takes the next `step`."""
@@ -222,13 +201,10 @@ class TextEnv(AECEnv[str, dict, str]):
         self.terminations, self.truncations = self._alive.copy(), self._alive.copy()
         self._facts = {agent: facts.copy() for agent, facts in self._seat_facts.items()}
         self.infos = {agent: facts.copy() for agent, facts in self._seat_facts.items()}
-        self.log: list[tuple[str, str]] = []
+        self.log = []
         self.ended = False
-        self._messages: dict[str, list[dict[str, str]]] = {agent: [] for agent in self.agents}
-        self._observed: dict[str, tuple[dict[str, str], ...]] = {}  # cached results of `observe`
-        self._told = self._blank.copy()
-        self._news = self._blank.copy()
-        self._returns: dict[str, float] = {}
+        self._conversations = Conversations(self.agents, self.memory == "state")
+        self._returns = {}
         self._unasked = 0
         rules = self.play(Table(self, "", self.options))
         if not hasattr(rules, "send"):
@@ -269,7 +245,7 @@ class TextEnv(AECEnv[str, dict, str]):
         self._cumulative_rewards[agent] = 0.0
         self.rewards = self._zeros.copy() if self.log else self._early
         self.log.append((agent, action))
-        self._say(agent, "assistant", action)
+        self._conversations.answer(agent, action)
         self.infos[agent] = self._facts[agent].copy()
         self._run(strand, action)
         if not self.ended and len(self.log) >= self.max_turns:
@@ -333,119 +309,6 @@ class TextEnv(AECEnv[str, dict, str]):
         left = len(self.possible_agents) - len(self.agents)
         chosen = self.agent_selection if self.agents else None
         return _rebuild, (type(self), args, kwargs, self.state(), self._stream, left, chosen)
-
-    # --- running the rules -------------------------------------------------------------------------------------------
-
-    def _run(self, strand: strands.Strand, value: Any = None) -> None:
-        """Runs a strand until every branch it opens waits for an agent, or the rules end."""
-        try:
-            strands.run(strand, value, self._pose, self._end)
-        except Exception as error:
-            error.add_note(f"raised by the rules of {self.name}, seed {self.seed}, after {len(self.log)} actions")
-            raise
-
-    def _pose(self, ask: Ask, strand: strands.Strand) -> None:
-        """Poses an ask to its agent: one user message with everything since its last action."""
-        agent = ask.agent
-        if agent not in self._order:
-            raise KeyError(f"{self.name}: the rules asked {agent!r}; seats are {self.possible_agents}")
-        if agent in self._waiting:
-            raise RuntimeError(
-                f"{self.name}: {strand.path} asks {agent!r} while {self._waiting[agent].path} awaits its answer"
-            )
-        state = self.memory == "state"
-        if ask.fresh:
-            self._told[agent] = self._news[agent] = ""
-            self._messages[agent].clear()
-        facts = self._facts[agent].copy()
-        written = None
-        if ask.legal is not None:
-            written = facts["legal_actions"] = facts["action_mask"] = self._written(ask.legal)
-        message = self._told[agent] if state else self._news[agent]
-        shown = written if ask.listed else None
-        text = self._prompt(message, ask.text if state or not ask.notice else "", ask.notice, shown)
-        if state:
-            self._messages[agent].clear()
-        self._say(agent, "user", text)
-        self._news[agent] = ""
-        self.infos[agent] = facts
-        self._waiting[agent] = strand
-
-    def _written(self, legal: tuple[str, ...]) -> tuple[str, ...]:
-        return parsing.write_actions(legal, self.action_format)
-
-    @staticmethod
-    def _prompt(message: str, text: str, notice: str | None, written: tuple[str, ...] | None) -> str:
-        parts = [part for part in (message, text, notice) if part]
-        if written:
-            parts.append(f"Reply with one legal action: {' '.join(written)}")
-        return "\n".join(parts)
-
-    def _pay(self, agent: str, value: float) -> None:
-        self.rewards[agent] += value
-        self._returns[agent] = self._returns.get(agent, 0.0) + value
-
-    def _end(self, failure: Forfeit | Unscored | None) -> None:
-        if isinstance(failure, Forfeit):
-            Table(self).settle(failure)
-            self._note("", False, {"outcome": "invalid", "offenders": list(failure.agents)})
-            for agent, reason in failure.reasons.items():
-                self._note(agent, True, {"reason": reason})
-        elif failure is not None:
-            self._note("", False, {"outcome": "unscored", "reason": str(failure)})
-        elif self._unasked:
-            raise TypeError(f"{self.name}: asks without effect: {self._unasked}; write `yield from table.ask(...)`")
-        self.terminations = dict.fromkeys(self.terminations, True)
-        self._close()
-
-    def _truncate(self) -> None:
-        """Ends all strands and lets the rules settle rewards on the way out."""
-        self._note("", False, {"outcome": "truncated"})
-        leaves = [self._waiting[agent] for agent in self.ready_agents]
-        self._waiting = {}
-        try:
-            strands.truncate(leaves, self.max_turns)
-        except Exception as error:
-            error.add_note(f"raised by the rules of {self.name}, seed {self.seed}, at the turn limit")
-            raise
-        self.truncations = dict.fromkeys(self.truncations, True)
-        self._close()
-
-    def _close(self) -> None:
-        """Shows every agent what it was told since its last action, and the final infos."""
-        self.ended = True
-        for agent, news in self._news.items():
-            if not news:
-                continue
-            messages, text = self._messages[agent], news
-            if messages and messages[-1]["role"] == "user":  # an ask left unanswered at the turn limit
-                text = f"{messages.pop()['content']}\n{news}"
-            self._say(agent, "user", text)
-        self.infos = {agent: facts.copy() for agent, facts in self._facts.items()}
-
-    def _choose(self) -> None:
-        waiting = self._waiting
-        if len(waiting) == 1:
-            (self.agent_selection,) = waiting
-        else:
-            self.agent_selection = min(waiting, key=self._order.__getitem__) if waiting else self.possible_agents[0]
-
-    def _say(self, agent: str, role: str, text: str) -> None:
-        self._messages[agent].append({"role": role, "content": text})
-        self._observed.pop(agent, None)
-
-    def _tell(self, agent: str, text: str) -> None:
-        news = self._news[agent]
-        if self.memory == "state":
-            message = self._told[agent]
-            self._told[agent] = f"{message}\n{text}" if message else text
-        self._news[agent] = f"{news}\n{text}" if news else text
-
-    def _note(self, place: str, exact: bool, facts: Mapping[str, Any]) -> None:
-        for agent, known in self._facts.items():
-            if agent == place if exact else agent.startswith(place):
-                known.update(facts)
-                self.infos[agent] = {**self.infos[agent], **facts}
 
 
 def _rebuild(
