@@ -13,18 +13,17 @@ import logging
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from inference.client import completions
-from inference.client.endpoint import MISSES, Endpoint, Publication, choose
+from inference.client.endpoint import MISSES, Endpoint, choose
 from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
 from inference.client.http import HttpClient
-from inference.client.packing import pack
 from inference.client.pending import FAULTS, REFUSED, Pending
+from inference.client.publications import Publications
 from inference.client.retry import Retry
 from inference.client.shelf import Shelf
 from inference.types import Completion, InferenceError, Request
@@ -33,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Fleet:
-    """Servers of one model. All methods but `prepare` must be called in the event loop that created it.
+    """Servers of one model. All methods must be called in the event loop that created it, `adapters.prepare` apart.
 
     Args:
         urls: http://HOST:PORT of `legos serve` or vLLM (detected), or vllm://HOST:PORT.
@@ -64,23 +63,16 @@ class Fleet:
     ) -> None:
         if not urls:
             raise ValueError("a fleet needs the address of at least one server")
-        self.shelf = None if shelf is None else Shelf(shelf)
-        self.endpoints = [self._endpoint(url, api_key, timeout, vocab) for url in urls]
+        place = None if shelf is None else Shelf(shelf)
+        self.endpoints = [_endpoint(url, api_key, timeout, vocab, place) for url in urls]
+        self.adapters = Publications(self.endpoints, place, self._task)
         self.patience, self.sessions = patience, sessions
         self._deliver = deliver
         self.retry = retry or Retry(attempts=10_000, budget=patience)
         self._waiting: deque[Pending] = deque()
         self._open: dict[int, Pending] = {}
         self._calls: dict[asyncio.Task[None], list[Pending]] = {}
-        self._publications: dict[str, Publication] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self.base: Publication | None = None
-
-    def _endpoint(self, url: str, key: str | None, timeout: float, vocab: int | None) -> Endpoint:
-        scheme, _, rest = url.partition("://")
-        plain = f"http://{rest}" if scheme == "vllm" else url
-        client = HttpClient(plain, key, timeout=timeout, retry=Retry(attempts=1))
-        return Endpoint(client, self.shelf, "vllm" if scheme == "vllm" else None, vocab)
 
     # --- servers -----------------------------------------------------------------------------------------------------
 
@@ -145,84 +137,12 @@ class Fleet:
             self._waiting.remove(ticket)
             self._finish(ticket, ServerUnavailable(self.nobody()))
 
-    # --- adapters ----------------------------------------------------------------------------------------------------
-
-    def prepare(self, prefix: str, weights: Mapping[str, Any], scale: float, version: int) -> Publication:
-        """An adapter ready to be published, placed on the shelf if there is one.
-
-        Called in the thread that made the weights, which may be lazy.
-
-        Args:
-            prefix: start of its name; version and weights follow, so a name never means other weights.
-            weights: MLX or numpy arrays under mlx-lm's names.
-            scale: factor on the product of A and B.
-            version: the version that completions report.
-
-        Raises:
-            RequestRefused: 400 if it is not an adapter.
-            OSError: the shelf cannot be written.
-        """
-        packed = pack(weights, scale)
-        name = f"{prefix}-v{version}-{packed.digest[:12]}"
-        if self.shelf is not None:
-            self.shelf.put(name, packed, self.endpoints[0].root)
-        return Publication(name, packed, version)
-
-    def publish(self, publication: Publication) -> None:
-        """Announces an adapter; every server gets it at once, without waiting for all of them."""
-        self._publications[publication.name] = publication
-        for endpoint in self.endpoints:
-            if endpoint.usable:
-                self._task(self._bring(endpoint, publication))
-
-    async def _bring(self, endpoint: Endpoint, publication: Publication) -> None:
-        with suppress(InferenceError):  # the first request that needs it reports the fault
-            await endpoint.ensure(publication)
-
-    def use_base(self, publication: Publication) -> None:
-        """From now on, requests the base model under the name of an adapter that changes nothing.
-
-        vLLM 0.32 on a CPU computes base requests wrongly (by 9 nats) when batched with adapter requests.
-        """
-        self.base = publication
-        self.publish(publication)
-
-    def publication(self, name: str) -> Publication:
-        """The publication under a name."""
-        return self._publications[name]
-
-    def retire(self, name: str) -> None:
-        """Makes the servers forget an adapter as soon as no request needs it."""
-        publication = self._publications.get(name)
-        if publication is not None:
-            publication.retired = True
-            self._forget(publication)
-
-    def _forget(self, publication: Publication) -> None:
-        done = publication.retired and not publication.outstanding
-        if done and self._publications.pop(publication.name, None) is not None:
-            self._task(self._drop(publication.name))
-
-    async def _drop(self, name: str) -> None:
-        await asyncio.gather(*(endpoint.drop(name) for endpoint in self.endpoints))
-        if self.shelf is not None:
-            await asyncio.to_thread(self.shelf.remove, name)
-
-    async def clear(self, prefix: str) -> None:
-        """Removes every adapter whose name begins with the prefix, if that is possible now."""
-        for name in [name for name in self._publications if name.startswith(prefix)]:
-            del self._publications[name]
-        await asyncio.gather(*(endpoint.clear(prefix) for endpoint in self.endpoints))
-        if self.shelf is not None:
-            for name in self.shelf.names(prefix):
-                await asyncio.to_thread(self.shelf.remove, name)
-
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def submit(self, requests: Iterable[tuple[int, Request, str | None]]) -> None:
         """Submits requests: number, request, name of a published adapter. `deliver` gets the outcome of each."""
         for number, request, name in requests:
-            publication = self.base if name is None else self._publications[name]
+            publication = self.adapters.base if name is None else self.adapters[name]
             ticket = Pending(number, request, publication)
             self._open[number] = ticket
             if publication is not None:
@@ -359,13 +279,12 @@ class Fleet:
 
     def _close(self, ticket: Pending) -> None:
         if self._open.pop(ticket.number, None) is not None and ticket.publication is not None:
-            ticket.publication.outstanding -= 1
-            self._forget(ticket.publication)
+            self.adapters.release(ticket.publication)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
-    def _task(self, work: object) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.ensure_future(work)  # type: ignore[call-overload]
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -398,3 +317,10 @@ class Fleet:
         for fault in closed:
             if fault is not None:
                 raise fault
+
+
+def _endpoint(url: str, key: str | None, timeout: float, vocab: int | None, shelf: Shelf | None) -> Endpoint:
+    scheme, _, rest = url.partition("://")
+    plain = f"http://{rest}" if scheme == "vllm" else url
+    client = HttpClient(plain, key, timeout=timeout, retry=Retry(attempts=1))
+    return Endpoint(client, shelf, "vllm" if scheme == "vllm" else None, vocab)

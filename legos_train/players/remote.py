@@ -141,18 +141,18 @@ class RemoteEngine:
         """
         if mode != "pin":
             raise ValueError(f"on servers running requests keep their weights: mode must be 'pin', got {mode!r}")
-        if self.fleet.base is None and any(endpoint.kind == "vllm" for endpoint in self.fleet.endpoints):
+        if self.fleet.adapters.base is None and any(endpoint.kind == "vllm" for endpoint in self.fleet.endpoints):
             nothing = {key: w * 0 if key.endswith("lora_b") else w for key, w in weights.items()}
-            self.background.call(self._use_base(self.fleet.prepare(f"{self.run}.base", nothing, scale, 0)))
-        publication = self.fleet.prepare(f"{self.run}.{_ODD.sub('_', name)[-20:]}", weights, scale, version)
+            self.background.call(self._use_base(self.fleet.adapters.prepare(f"{self.run}.base", nothing, scale, 0)))
+        publication = self.fleet.adapters.prepare(f"{self.run}.{_ODD.sub('_', name)[-20:]}", weights, scale, version)
         old, self._names[name] = self._names.get(name), publication.name
         if old != publication.name:
-            self.background.soon(self.fleet.publish, publication)
+            self.background.soon(self.fleet.adapters.publish, publication)
             self._retire(old)
         return publication.packed.digest
 
     async def _use_base(self, publication: Any) -> None:
-        self.fleet.use_base(publication)
+        self.fleet.adapters.use_base(publication)
 
     def unpublish(self, name: str) -> None:
         """Removes an adapter from every server once no request needs it."""
@@ -163,7 +163,7 @@ class RemoteEngine:
     def _retire(self, there: str | None) -> None:
         self._send()  # what was submitted before still needs it
         if there is not None and there not in self._names.values():
-            self.background.soon(self.fleet.retire, there)
+            self.background.soon(self.fleet.adapters.retire, there)
 
     def _send(self) -> None:
         if self._unsent:
@@ -173,7 +173,7 @@ class RemoteEngine:
     def _clear(self) -> None:
         """Removes the run's adapters where that is possible now; a full server evicts the rest by itself."""
         with suppress(TimeoutError):
-            self.background.call(asyncio.wait_for(self.fleet.clear(f"{self.run}."), CLEARING))
+            self.background.call(asyncio.wait_for(self.fleet.adapters.clear(f"{self.run}."), CLEARING))
 
     def close(self) -> None:
         """Removes the run's adapters where that is possible at once, and closes the connections."""

@@ -121,8 +121,8 @@ def test_a_server_that_does_not_answer_yet_is_named_once(caplog: pytest.LogCaptu
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_goes_wrong_once_costs_no_game_and_brings_none_twice(fault: Fault, count: int, tmp_path: Path) -> None:
     async def work(asked: Asked) -> None:
-        publication = asked.fleet.prepare("run.policy", weights(1), 2.0, 3)
-        asked.fleet.publish(publication)
+        publication = asked.fleet.adapters.prepare("run.policy", weights(1), 2.0, 3)
+        asked.fleet.adapters.publish(publication)
         answers = await asked.answers(GAMES, publication.name)
         servers[0].faults = [fault]
         again = await asked.answers(GAMES, publication.name)
@@ -345,16 +345,16 @@ def test_a_conversation_stays_at_its_server_and_carries_its_id_to_a_router(monke
 def test_adapters_are_published_the_way_the_server_has_and_taken_away(way: str, tmp_path: Path) -> None:
     async def work(asked: Asked) -> None:
         fleet = asked.fleet
-        old, new = (fleet.prepare("run.policy", weights(n), 2.0, n) for n in (1, 2))
-        fleet.publish(old)
+        old, new = (fleet.adapters.prepare("run.policy", weights(n), 2.0, n) for n in (1, 2))
+        fleet.adapters.publish(old)
         right(await asked.answers(GAMES, old.name), old.name)
         assert fleet.endpoints[0].way == way
-        fleet.publish(new)
-        fleet.retire(old.name)
+        fleet.adapters.publish(new)
+        fleet.adapters.retire(old.name)
         right(await asked.answers(GAMES, new.name), new.name)
         assert [folder.name for folder in tmp_path.iterdir()] == [new.name]
         assert way == "pull" or old.name in server.unloaded
-        await fleet.clear("run.")
+        await fleet.adapters.clear("run.")
         assert not list(tmp_path.iterdir())
 
     with stubs(1, tmp_path if way == "pull" else None, updating=way == "push") as [server]:
@@ -363,8 +363,8 @@ def test_adapters_are_published_the_way_the_server_has_and_taken_away(way: str, 
 
 def test_a_server_that_takes_no_adapters_is_told_apart_with_what_it_lacks(tmp_path: Path) -> None:
     async def work(asked: Asked) -> None:
-        publication = asked.fleet.prepare("run.policy", weights(1), 2.0, 1)
-        asked.fleet.publish(publication)
+        publication = asked.fleet.adapters.prepare("run.policy", weights(1), 2.0, 1)
+        asked.fleet.adapters.publish(publication)
         for answer in (await asked.answers(GAMES[:2], publication.name)).values():
             with pytest.raises(Incompatible, match=r"takes no adapters.*VLLM_ALLOW_RUNTIME_LORA_UPDATING"):
                 raise answer
@@ -390,10 +390,10 @@ def test_a_cancelled_request_is_not_delivered() -> None:
 
 def test_an_adapter_that_was_there_already_does_not_mean_that_the_server_pulls(tmp_path: Path) -> None:
     async def work(asked: Asked) -> None:
-        old, new = (asked.fleet.prepare("run.policy", weights(n), 2.0, n) for n in (1, 2))
+        old, new = (asked.fleet.adapters.prepare("run.policy", weights(n), 2.0, n) for n in (1, 2))
         server.loaded.add(old.name)
         for one in (old, new):
-            asked.fleet.publish(one)
+            asked.fleet.adapters.publish(one)
             right(await asked.answers(GAMES, one.name), one.name)
 
     with stubs(1) as [server]:

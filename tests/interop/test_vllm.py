@@ -136,15 +136,15 @@ def test_one_protocol_at_every_server(server: Any, engine: Engine) -> None:
         fleet = asked.fleet
         try:
             await fleet.start()
-            await fleet.clear("conformance.")
+            await fleet.adapters.clear("conformance.")
             assert fleet.endpoints[0].kind == kind.partition("-")[0]
             names: dict[str | None, int] = {None: 0}
             for seed in (1, 2):
-                publication = fleet.prepare("conformance.policy", weights(seed), 2.0, seed)
+                publication = fleet.adapters.prepare("conformance.policy", weights(seed), 2.0, seed)
                 if seed == 1 and kind.startswith("vllm"):  # as `RemoteEngine` does
                     nothing = {key: w * 0 if key.endswith("lora_b") else w for key, w in weights(seed).items()}
-                    fleet.use_base(fleet.prepare("conformance.base", nothing, 2.0, 0))
-                fleet.publish(publication)
+                    fleet.adapters.use_base(fleet.adapters.prepare("conformance.base", nothing, 2.0, 0))
+                fleet.adapters.publish(publication)
                 names[publication.name] = seed
                 engine.publish(publication.name, weights(seed), scale=2.0, version=seed)
             await asked.check(engine, names)
@@ -153,7 +153,7 @@ def test_one_protocol_at_every_server(server: Any, engine: Engine) -> None:
             assert fleet.endpoints[0].way == way
             many = await asked.say([[5, 6, 7]] * 30, None)
             assert len({tuple(one.tokens) for one in many}) > (1 if kind.startswith("vllm") else 0)
-            await fleet.clear("conformance.")
+            await fleet.adapters.clear("conformance.")
         finally:
             await fleet.close()
 

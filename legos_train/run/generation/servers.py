@@ -247,7 +247,7 @@ def _ask(
     async def attempt(number: int) -> list[Completion]:
         if number:  # it may have been restarted
             await endpoint.identify()
-        publication = remote.fleet.base if there is None else remote.fleet.publication(there)
+        publication = remote.fleet.adapters.base if there is None else remote.fleet.adapters[there]
         answers: list[Completion] = await endpoint.complete(requests, publication, None)
         return answers
 
