@@ -11,44 +11,18 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from pettingzoo import AECEnv
 
 from inference import Completion, ContextOverflow, Request, SamplingParams, UnknownRequest
 from legos_envs import Decision, Episode, Runner
 from legos_envs.records import Turn
-from legos_train.players import Background, Engines, ModelPlayer, Player, actors
+from legos_train.players import Background, Engines, ModelPlayer
 from legos_train.rollout.jobs import Job
+from legos_train.rollout.live_episode import LiveEpisode, OpenTurn, turn_of
 from legos_train.rollout.slow_steps import SlowSteps, may_take_long
-
-if TYPE_CHECKING:  # policies of code and endpoints need no tokenizer
-    from inference.text import Conversation
-
-
-@dataclass(slots=True)
-class LiveEpisode:
-    """An episode being played: its runner, the conversations of its model seats, and the seats that the env trains."""
-
-    index: int
-    job: Job
-    runner: Runner
-    declared: dict[str, bool]
-    slow: bool
-    conversations: dict[str, Conversation] = field(default_factory=dict)
-    begun: dict[str, OpenTurn] = field(default_factory=dict)
-    """By agent: its last prompt and reply, where that prompt was a single message; see `_prompt`."""
-
-
-@dataclass(slots=True)
-class OpenTurn:
-    """A single message, the prompt made from it, and the model's reply (None: not yet)."""
-
-    messages: tuple[dict[str, str], ...]
-    prompt: tuple[int, ...]
-    reply: Sequence[int] | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -64,8 +38,6 @@ class Question:
     sampling: SamplingParams
 
 
-TOKENS = ("prompt_tokens", "action_tokens", "logprobs", "policy_version", "finish_reason", "token_versions", "written")
-"""The fields of a turn with the tokens read and written."""
 MAX_QUESTIONS = 4096
 Flight = tuple[LiveEpisode, Decision, ModelPlayer, tuple[int, ...], SamplingParams]
 """A pending answer: its episode, decision, player, prompt and sampling."""
@@ -179,7 +151,7 @@ class Rollouts:
                             give_up(game, said)
                         else:
                             try:
-                                if self._step(game, decision, _turn(decision, said)):
+                                if self._step(game, decision, turn_of(decision, said)):
                                     ready[game.index] = game
                             except Exception as error:
                                 give_up(game, error)
@@ -218,7 +190,7 @@ class Rollouts:
             runner.episode.env_id = job.title
         declared = {agent: t.trainable for agent, t in runner.episode.trajectories.items()}
         game = LiveEpisode(index, job, runner, declared, may_take_long(env))
-        _answer_again(game)
+        game.answer_again()
         return game
 
     def _advance(self, game: LiveEpisode, engines: dict[int, Engines], flying: dict[tuple[int, int], Flight]) -> None:
@@ -229,7 +201,7 @@ class Rollouts:
             for decision in game.runner.pending():
                 if game.runner.done:  # the last answer reached the turn limit
                     break
-                player = _player(game, decision)
+                player = game.player(decision)
                 if not isinstance(player, ModelPlayer):
                     said = player(decision)
                     if inspect.isawaitable(said):
@@ -240,13 +212,13 @@ class Rollouts:
                         raise TypeError(
                             f"the policy of {decision.agent!r} must return a str, got {type(said).__name__}"
                         )
-                    moved = self._step(game, decision, _turn(decision, said))
+                    moved = self._step(game, decision, turn_of(decision, said))
                     continue
                 prompt, sampling = self._asked(game, decision, player)
                 session = f"{game.job.seed}.{game.index}.{decision.agent}"
                 key = self._submit(player, Request(prompt, sampling, player.adapter, session=session))
                 if key is None:  # an overflow is this seat's invalid move, and does not end the batch
-                    turn = _turn(decision, "", prompt_tokens=prompt, action_tokens=(), logprobs=())
+                    turn = turn_of(decision, "", prompt_tokens=prompt, action_tokens=(), logprobs=())
                     turn.finish_reason = "overflow"
                     moved = self._step(game, decision, turn)
                     continue
@@ -259,7 +231,7 @@ class Rollouts:
         """What a player reads, and how its answer is drawn."""
         messages, agent = decision.messages, decision.agent
         if len(messages) > 1 or agent in game.conversations:
-            prompt = _conversation(game, decision, player).prompt(messages)
+            prompt = game.conversation(agent, player).prompt(messages)
             return prompt, player.sampling(player.room(prompt), decision.seed)
         key = id(messages), id(player)
         known = self._questions.get(key)
@@ -287,8 +259,8 @@ class Rollouts:
         """Steps a game with an answer; False if that continues in a thread."""
         if game.slow:
             self._slow = self._slow or SlowSteps()
-            return self._slow.take(game, partial(_settle, game, decision, turn))
-        _settle(game, decision, turn)
+            return self._slow.take(game, partial(game.settle, decision, turn))
+        game.settle(decision, turn)
         return True
 
     def _busy(self, game: LiveEpisode) -> bool:
@@ -307,11 +279,7 @@ class Rollouts:
         """Steps a game with its engine's output; False if that continues in a thread."""
         if completion.finish_reason == "error":
             raise RuntimeError(f"the engine failed on {decision.agent!r}: {completion.error}")
-        begun = game.begun.get(decision.agent)
-        if begun is None:
-            game.conversations[decision.agent].record(completion.tokens)
-        else:
-            begun.reply = completion.tokens
+        game.record(decision.agent, completion.tokens)
         turn = Turn(
             decision.messages,
             player.renderer.reply(completion.tokens),
@@ -328,71 +296,11 @@ class Rollouts:
         return self._step(game, decision, turn)
 
 
-def _turn(decision: Decision, text: str, **tokens: Any) -> Turn:
-    return Turn(decision.messages, text, legal_actions=decision.legal_actions, **tokens)
-
-
 def _waited_for(flying: Mapping[tuple[int, int], Flight], engines: Mapping[int, Engines]) -> Sequence[int]:
     """The engines that something is in flight with, in the order of submission, not of addresses."""
     if len(engines) == 1:
         return list(engines) if flying else []
     return list(dict.fromkeys(key[0] for key in flying))
-
-
-def _conversation(game: LiveEpisode, decision: Decision, player: ModelPlayer) -> Conversation:
-    """The dialogue of an agent; it begins with the reply to its last single message, if there was one."""
-    conversation = game.conversations.get(decision.agent)
-    if conversation is None:
-        from inference.text import Conversation
-
-        conversation = game.conversations[decision.agent] = Conversation(player.renderer, player.system)
-        begun = game.begun.pop(decision.agent, None)
-        if begun is not None:
-            conversation.prompt(begun.messages)
-            if begun.reply is not None:
-                conversation.record(begun.reply)
-    return conversation
-
-
-def _answer_again(game: LiveEpisode) -> None:
-    """Replays the answers that an episode starts with.
-
-    Raises:
-        RuntimeError: the env does not repeat its questions.
-    """
-    waiting: dict[str, Decision] = {}
-    for agent, turn in game.job.begin:
-        waiting |= {decision.agent: decision for decision in game.runner.pending()}
-        decision = waiting.pop(agent, None)
-        if decision is None or list(decision.messages) != list(turn.observation):
-            raise RuntimeError(
-                f"{game.job.env} cannot continue from the middle of an episode: after the same seed "
-                f"({game.job.seed}) and answers {agent!r} was not asked the same again. Its reset must determine all "
-                "chance by the seed (`legos envs check`)"
-            )
-        if isinstance(player := _player(game, decision), ModelPlayer) and turn.action_tokens is not None:
-            conversation = _conversation(game, decision, player)
-            conversation.prompt(decision.messages)
-            conversation.record(turn.action_tokens)
-        game.runner.answer(decision, turn.action, **{name: getattr(turn, name) for name in TOKENS})
-    game.runner.out.difference_update(waiting)  # they are asked again, of the players that continue
-
-
-def _settle(game: LiveEpisode, decision: Decision, turn: Turn) -> None:
-    if not game.runner.done:  # an answer before it reached the turn limit
-        game.runner.take(decision, turn)
-
-
-def _player(game: LiveEpisode, decision: Decision) -> Player:
-    player: Player | None = actors.lookup(
-        game.job.players, decision.agent, decision.role, game.declared.get(decision.agent, True)
-    )
-    if player is None:
-        raise KeyError(
-            f"no player for {decision.agent!r} (role {decision.role!r}); players are given for "
-            f"{sorted(game.job.players)}"
-        )
-    return player
 
 
 def _env_key(job: Job) -> str:
