@@ -7,11 +7,8 @@ whose gradients are added, so the result is the same, bit for bit, whether one p
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
-import threading
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, NamedTuple, cast
 
@@ -47,10 +44,9 @@ class SharedGradients:
     def __init__(self, readers: Readers, processes: int = 1, threads: int = 1):
         self.readers = readers
         self._loss = nn.value_and_grad(readers, batch_loss)
-        self._pool: ProcessPoolExecutor | None = None
+        self._worker: _Worker | None = None
         if processes > 1:
-            model = vars(readers.model.args), len(readers.readers), threads
-            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start_worker, model)
+            self._worker = _Worker(vars(readers.model.args), len(readers.readers), threads)
 
     def __call__(self, batch: PretrainingBatch) -> Gradients:
         """The gradients of `batch_loss`.
@@ -59,17 +55,11 @@ class SharedGradients:
             RuntimeError: the worker process ended.
         """
         sites, parts = zip(*halves(batch), strict=True)
-        if self._pool is None or len(parts) == 1:
+        if self._worker is None or len(parts) == 1:
             results = [self._of(part) for part in parts]
         else:
-            try:
-                waiting = self._pool.submit(_of_worker, _arrays(self.readers.parameters()), parts[1])
-                results = [self._of(parts[0]), waiting.result()]
-            except BrokenProcessPool as error:
-                raise RuntimeError(
-                    "the worker process ended, perhaps for lack of memory; nothing after the last finished part was "
-                    "saved. Repeat the command to continue from there"
-                ) from error
+            self._worker.begin(_arrays(self.readers.parameters()), parts[1])
+            results = [self._of(parts[0]), self._worker.result()]
         divergence = np.empty(len(batch.kinds), np.float32)
         for at, one in zip(sites, results, strict=True):
             divergence[at] = one.divergence
@@ -85,8 +75,8 @@ class SharedGradients:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        if self._worker is not None:
+            self._worker.close()
 
 
 def halves(batch: PretrainingBatch) -> list[tuple[npt.NDArray[np.int64], PretrainingBatch]]:
@@ -122,33 +112,58 @@ def _arrays(tree: Any) -> Arrays:
     return {name: np.array(array) for name, array in cast(list[tuple[str, mx.array]], tree_flatten(tree))}
 
 
-_worker: list[tuple[Any, Readers]] = []
-"""In the worker process: the loss with its gradient, and the model."""
+class _Worker:
+    """A process that computes one half. An executor of `concurrent.futures` waits forever where its process dies
+    while it is sent something, before Python 3.11.5.
+    """
+
+    def __init__(self, shape: dict[str, Any], count: int, threads: int):
+        spawn = multiprocessing.get_context("spawn")
+        self._pipe, other = spawn.Pipe()
+        self.process = spawn.Process(target=_work, args=(other, shape, count, threads), daemon=True)
+        self.process.start()
+        other.close()  # or the end of the process would not be noticed
+
+    def begin(self, weights: Arrays, batch: PretrainingBatch) -> None:
+        try:
+            self._pipe.send((weights, batch))
+        except OSError as error:
+            raise self._ended() from error
+
+    def result(self) -> Gradients:
+        try:
+            return cast(Gradients, self._pipe.recv())
+        except (EOFError, OSError) as error:
+            raise self._ended() from error
+
+    def _ended(self) -> RuntimeError:
+        self.process.join()
+        return RuntimeError(
+            f"the worker process ended with exit code {self.process.exitcode}, perhaps for lack of memory; nothing "
+            "after the last finished part was saved. Repeat the command to continue from there"
+        )
+
+    def close(self) -> None:
+        self._pipe.close()
+        self.process.kill()
+        self.process.join()
 
 
-def _start_worker(shape: dict[str, Any], count: int, threads: int) -> None:
+def _work(pipe: Connection, shape: dict[str, Any], count: int, threads: int) -> None:
     from mlx_lm.models import qwen3
 
     from inference.forward import fastblas
     from inference.loading import prepare_mlx
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both processes, and the first one ends this one
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     prepare_mlx()
     fastblas.enable(threads)
     readers = Readers(qwen3.Model(qwen3.ModelArgs(**shape)), count, 0)
-    _worker.append((nn.value_and_grad(readers, batch_loss), readers))
-
-
-def _end_with_parent() -> None:
-    """Ends this process with its parent: a pool's process would outlive a parent that was killed."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-def _of_worker(weights: Arrays, batch: PretrainingBatch) -> Gradients:
-    loss, readers = _worker[0]
-    readers.update(tree_unflatten([(name, mx.array(array)) for name, array in weights.items()]))
-    return _gradients_of(loss, readers, batch)
+    loss = nn.value_and_grad(readers, batch_loss)
+    try:
+        while True:
+            weights, batch = pipe.recv()
+            readers.update(tree_unflatten([(name, mx.array(array)) for name, array in weights.items()]))
+            pipe.send(_gradients_of(loss, readers, batch))
+    except (EOFError, OSError):  # the first process has ended, however
+        return
