@@ -26,6 +26,8 @@ MOST = max(2, os.cpu_count() or 1)
 STUCK = 20.0
 """Wall-clock seconds after which a comparison is abandoned, even if it has not used up its processor time."""
 MAX_REPLY = 4096
+RECEIVED = b"r"
+"""What the process says when a socket has arrived."""
 
 
 class LoadedWorker:
@@ -77,10 +79,19 @@ class LoadedWorker:
         return self.ready
 
     def fork(self) -> socket.socket:
-        """Forks a new process for comparisons, and returns its socket."""
+        """Forks a new process for comparisons, and returns its socket.
+
+        Raises:
+            OSError: the process has ended, or does not answer.
+        """
         ours, theirs = socket.socketpair()
         with theirs:
+            self.control.settimeout(STUCK)
             socket.send_fds(self.control, [b"f"], [theirs.fileno()])
+            # macOS may lose a handle that is closed here before it has arrived there (bpo-14669)
+            if self.control.recv(1) != RECEIVED:
+                ours.close()
+                raise ConnectionResetError("math-verify's process has ended")
         return ours
 
     def kill(self) -> None:

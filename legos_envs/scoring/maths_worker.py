@@ -5,7 +5,8 @@ answers there, within milliseconds. A child reads `[given, truth, seconds]` and 
 lines of JSON. Time is the child's processor time, so a busy machine causes no timeouts. A timer kills a child that
 exceeds it.
 
-The process reports `ready`, or why it is not. It ends when its input closes, and a child when its socket does.
+The process reports `ready`, or why it is not, and confirms every socket that arrives. It ends when its input closes,
+and a child when its socket does.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ def main(control: socket.socket) -> None:
         _, handles, _, _ = socket.recv_fds(control, 1, 1)
         if not handles:
             return
+        control.sendall(b"r")
         if os.fork() == 0:
             try:
                 control.close()

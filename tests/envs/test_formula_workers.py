@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ while True:
     _, handles, _, _ = socket.recv_fds(control, 1, 1)
     if not handles:
         break
+    control.sendall(b"r")
     if os.fork() == 0:
         control.close()
         calls = socket.socket(fileno=handles[0])
@@ -75,6 +77,31 @@ def test_threads_ask_at_the_same_time(workers):
         slow = list(pool.map(lambda i: workers.ask("slow", "slow", 1, 20), range(formula_workers.MOST)))
     assert len({pid for _, pid in slow}) == formula_workers.MOST
     assert len(workers.idle) <= formula_workers.MOST
+
+
+@pytest.mark.parametrize("answer", [b"r", b"", b"x"])
+def test_a_socket_is_not_closed_here_before_it_has_arrived_there(monkeypatch, answer):
+    """macOS would lose it."""
+    control, there = socket.socketpair()
+    worker = object.__new__(formula_workers.LoadedWorker)
+    worker.control = control
+    made = []
+    monkeypatch.setattr(socket, "socketpair", lambda make=socket.socketpair: made.extend(make()) or tuple(made[:2]))
+    with ThreadPoolExecutor(1) as pool, there, control:
+        forked = pool.submit(worker.fork)
+        _, handles, _, _ = socket.recv_fds(there, 1, 1)
+        time.sleep(0.05)
+        assert made[1].fileno() >= 0 and not forked.done()
+        there.sendall(answer) if answer else there.close()
+        if answer == b"r":
+            with forked.result(5) as ours, socket.socket(fileno=handles[0]) as theirs:
+                ours.sendall(b"hello")
+                assert theirs.recv(5) == b"hello"
+        else:
+            with pytest.raises(OSError, match="has ended"):
+                forked.result(5)
+            os.close(handles[0])
+    assert made[1].fileno() < 0
 
 
 def test_an_interrupt_leaves_no_stale_reply(workers, monkeypatch):
