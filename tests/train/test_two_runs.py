@@ -214,7 +214,7 @@ def test_everything_is_closed_although_a_part_of_it_fails(server: LiveServer, mo
         closed.append(True)
         raise OSError("no socket")
 
-    monkeypatch.setattr(engine.fleet, "clear", broken)
+    monkeypatch.setattr(engine.fleet.adapters, "clear", broken)
     monkeypatch.setattr(engine.fleet, "close", close)
     with pytest.raises(OSError, match="no socket") as caught:
         engine.close()
