@@ -226,7 +226,8 @@ def _answer(port: int, route: str) -> Any:
         with opener.open(f"http://127.0.0.1:{port}{route}", timeout=1) as answer:
             text = answer.read(200)
     except urllib.error.HTTPError as error:
-        text = error.read(200)
+        with error:
+            text = error.read(200)
     except (OSError, ValueError):
         return None
     try:
