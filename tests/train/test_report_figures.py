@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
+import sys
 import xml.etree.ElementTree as ET
 from itertools import pairwise
 from pathlib import Path
@@ -178,12 +179,19 @@ def test_what_only_browsers_know_is_taken_out_for_resvg(tmp_path: Path) -> None:
 
 
 def test_png_of_a_figure_without_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any font of the list will do; the default family of resvg need not be installed."""
     resvg_py = pytest.importorskip("resvg_py")
+    if sys.platform == "linux" and not any(Path("/usr/share/fonts").rglob("*.ttf")):
+        pytest.skip("needs a font")
     one_figure(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     (png,) = write_pngs(tmp_path)
     assert png == tmp_path / "f.png" and is_png(png.read_bytes(), 1120)
     draw = resvg_py.svg_to_bytes
+    asked = []
+    monkeypatch.setattr(resvg_py, "svg_to_bytes", lambda **given: asked.append(given["svg_string"]) or draw(**given))
+    write_pngs(tmp_path)
+    assert len(asked) == 3 and all("DejaVu Sans" in text for text in asked)
     monkeypatch.setattr(resvg_py, "svg_to_bytes", lambda **given: draw(**{**given, "skip_system_fonts": True}))
     with pytest.raises(RuntimeError, match="finds no font on this machine"):
         write_pngs(tmp_path)

@@ -64,14 +64,15 @@ def _photograph(browser: str, svg: Path, png: Path, size: tuple[str, str]) -> No
 
 
 def _drawn(svg: str) -> bytes:
-    """The figure as resvg draws it. Raises RunError if no font is installed: resvg would omit all text."""
+    """The figure as resvg draws it. Raises RunError if none of `FONTS` is installed: resvg would omit all text."""
     import resvg_py
 
     def render(text: str, fonts: bool = True) -> bytes:
         png = resvg_py.svg_to_bytes(svg_string=text, zoom=SCALE, background="#ffffff", skip_system_fonts=not fonts)
         return bytes(png)
 
-    word = "<svg xmlns='http://www.w3.org/2000/svg' width='40' height='20'><text y='15'>step</text></svg>"
+    text = f"<text y='15' font-family='{FONTS}'>step</text>"
+    word = f"<svg xmlns='http://www.w3.org/2000/svg' width='40' height='20'>{text}</svg>"
     if render(word) == render(word, fonts=False):
         raise RunError("resvg finds no font on this machine; install one, such as fonts-dejavu-core")
     return render(plain(svg))
