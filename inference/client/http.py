@@ -1,4 +1,4 @@
-"""A client of one server, on httpx2: no redirects, no proxies or passwords from the environment, bounded answers."""
+"""A client of one server, on httpx2: no redirects, no passwords from the environment, bounded answers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import copy
 import itertools
 import json
 import re
-import socket
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import httpx2
 
+from inference import network
 from inference.address import Address
 from inference.client import wire
 from inference.client.errors import BadAnswer, RequestRefused, ServerUnavailable
@@ -62,15 +61,12 @@ class HttpClient(Client):
         self._max_answer = max_answer_bytes
         self._redact = _redactor(api_key)
         self._numbers = itertools.count()
-        # Reading all certificates takes longer than most requests; without TLS there is nothing to verify.
-        verify = self.url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         limits = httpx2.Limits(max_connections=max_connections, max_keepalive_connections=64, keepalive_expiry=10.0)
         self._http = httpx2.AsyncClient(
             headers={} if api_key is None else {"Authorization": f"Bearer {api_key}"},
             # The time limit for a whole attempt is enforced below; a server may be silent while it generates.
             timeout=httpx2.Timeout(None, connect=connect_timeout),
-            transport=transport
-            or httpx2.AsyncHTTPTransport(verify=verify, limits=limits, trust_env=False, socket_options=_keepalive()),
+            transport=transport or network.transport(self.url, limits),
             follow_redirects=False,
             trust_env=False,
         )
@@ -245,12 +241,3 @@ def _redactor(key: str | None) -> Callable[[str], str]:
 
 def _no_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")
-
-
-def _keepalive() -> list[tuple[int, int, int]]:
-    """Detect within a minute that the other machine is gone, even while waiting for a long completion."""
-    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 4)):
-        if hasattr(socket, name):
-            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
-    return options

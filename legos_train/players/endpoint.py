@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from inference import RequestRefused, ServerUnavailable
+from inference import RequestRefused, ServerUnavailable, network
 from inference.client import BadAnswer, retry
 from inference.types import OBSERVATION
 from legos_envs import Decision
@@ -58,7 +58,7 @@ class EndpointPlayer:
         transport: of httpx2, instead of the network.
 
     Raises:
-        ValueError: the spec is not a URL with a model.
+        ValueError: the spec is not a URL with a model, or the environment names a proxy of an unsupported kind.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class EndpointPlayer:
         transport: Any = None,
     ):
         self.url, self.model = split(spec)
+        self._proxied = network.proxy_for(self.url) is not None
         self.system, self.ask, self.timeout, self.retry = system, ask, timeout, retry or PATIENT
         self.max_tokens = max_tokens
         self._options: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
@@ -188,7 +189,7 @@ class EndpointPlayer:
             self._http = httpx2.AsyncClient(
                 headers=headers,
                 timeout=httpx2.Timeout(None, connect=10.0),
-                transport=self._transport or httpx2.AsyncHTTPTransport(limits=limits, trust_env=False),
+                transport=self._transport or network.transport(self.url, limits),
                 follow_redirects=False,
                 trust_env=False,
             )
@@ -243,6 +244,8 @@ class EndpointPlayer:
 
     def _unreachable(self, error: Exception) -> str:
         there = "" if self._answered else "; is a server running there?"
+        if self._proxied:
+            there = ", through the proxy that the environment names (HTTPS_PROXY)"
         return f"{self!r} cannot be reached ({type(error).__name__}: {self._clean(error)}){there}"
 
     @staticmethod
@@ -251,19 +254,23 @@ class EndpointPlayer:
 
 
 def reach(spec: str, seconds: float = 5.0) -> None:
-    """Connects to an endpoint once, without a request.
+    """Connects to an endpoint, or to the proxy on the way to it, once and without a request.
 
     Raises:
         ServerUnavailable: nothing listens there.
+        ValueError: as `network.proxy_for`.
     """
     url, model = split(spec)
-    address = urlsplit(url)
+    proxy = network.proxy_for(url)
+    address = urlsplit(proxy or url)
     port = address.port or (443 if address.scheme == "https" else 80)
     try:
         socket.create_connection((address.hostname or "", port), seconds).close()
     except OSError as error:
+        why = f"the proxy of the environment, {address.hostname}:{port}: " if proxy else ""
+        hint = "check HTTPS_PROXY, or set NO_PROXY" if proxy else "is a server running there?"
         raise ServerUnavailable(
-            f"Endpoint({url}#{model}) cannot be reached ({error.strerror or error}); is a server running there?"
+            f"Endpoint({url}#{model}) cannot be reached ({why}{error.strerror or error}); {hint}"
         ) from None
 
 
