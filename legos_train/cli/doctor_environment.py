@@ -60,6 +60,35 @@ def extras() -> dict[str, dict[str, Any]]:
     return report
 
 
+def untested() -> dict[str, dict[str, str]]:
+    """Installed packages of other versions than this one requires, by name: pip installs such a thing with a warning.
+
+    A package that only an extra requires counts, too.
+    """
+    try:
+        lines = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    found = {}
+    for line in lines:
+        requirement, _, marker = line.partition(";")
+        named = _REQUIREMENT.match(requirement.strip())
+        if named is None or not _here(marker) or (here := version(named[1])) is None:
+            continue
+        bounds = re.findall(r"(>=|<)\s*(\d[\d.]*)", requirement)
+        if not all((_numbers(here) < _numbers(bound)) == (sign == "<") for sign, bound in bounds):
+            found[named[1]] = {"version": here, "needed": ",".join(sign + bound for sign, bound in bounds)}
+    return found
+
+
+def _numbers(version: str) -> list[int]:
+    """`1.10.2rc1` as [1, 10, 2]; zeros at the end do not count."""
+    numbers = [int(part) for part in re.findall(r"\d+", re.split(r"[^\d.]", version)[0])]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return numbers
+
+
 _EXTRA = re.compile(r"extra == ['\"]([\w.-]+)")
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w.,\s-]+)\])?")
 

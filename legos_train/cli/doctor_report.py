@@ -21,7 +21,7 @@ from typing import Any
 
 from legos_envs.arguments import install, install_package
 from legos_train import errors
-from legos_train.cli.doctor_environment import environment, extras, tidy, version, versions
+from legos_train.cli.doctor_environment import environment, extras, tidy, untested, version, versions
 
 PORTS = range(8000, 8010)
 """`legos serve` listens on 8000 by default; users count up from there."""
@@ -89,6 +89,11 @@ def advice(report: Mapping[str, Any]) -> list[str]:
             f"{', '.join(others)} also installs a package named `inference`, over this project's: only one of them can "
             "work. Use a separate virtual environment for each (docs/installing.md)."
         )
+    sentences += [
+        f"{name} {found['version']} is installed, which Legos is not tested with; some of it fails silently there: "
+        + install_package(f"'{name}{found['needed']}'")
+        for name, found in ((report.get("packages") or {}).get("untested") or {}).items()
+    ]
     sentences += [f"The section {name} failed: {r['error']}" for name, r in report.items() if _failed(r)]
     return sentences
 
@@ -108,11 +113,11 @@ def system() -> dict[str, Any]:
 
 
 def packages() -> dict[str, Any]:
-    """Where this project's packages are, and other installed packages with the same name."""
+    """Where this project's packages are, other packages with the same name, and versions that are not tested."""
     places = {name: importlib.util.find_spec(name) for name in ("legos_envs", "inference", "legos_train")}
     facts: dict[str, Any] = {name: str(spec and spec.origin) for name, spec in places.items()}
-    others = errors.other_inferences()
-    return facts | {"other_inference": others} if others else facts
+    more = {"other_inference": errors.other_inferences(), "untested": untested()}
+    return facts | {name: found for name, found in more.items() if found}
 
 
 def device() -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from legos_train.cli import doctor_environment
 from legos_train.cli import doctor_report as doctor
 from legos_train.cli.doctor import lines
 from legos_train.cli.main import main
@@ -219,6 +220,32 @@ def test_extras_come_with_the_command_that_installs_them(monkeypatch: pytest.Mon
         "good": {"installed": True},
         "nested": {"installed": False, "missing": ["not-there-3"], "install": "uv sync --extra nested"},
     }
+
+
+def test_versions_outside_of_the_required_ranges_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.untested() == {}, "the environment of the tests"
+    required = [
+        "lazy-loader>=0.6",
+        "numpy>=1.26",
+        "rich>=13.10",
+        "tinker<0.26,>=0.25; extra == 'tinker'",
+        "httpx2<3,>=2.12; extra == 'client'",
+        "openskill>=6.2; extra == 'tasks'",
+        "mlx[cpu]>=1; (sys_platform == 'win32') and extra == 'train'",
+        "not-there>=2",
+    ]
+    there = {"lazy-loader": "0.5", "numpy": "1.26.0", "rich": "13.9.4", "tinker": "0.26", "httpx2": "2.12",
+             "openskill": "6.2.0rc1", "mlx": "0.3"}  # fmt: skip
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: required)
+    monkeypatch.setattr(doctor_environment, "version", there.get)
+    found = doctor.untested()
+    assert found == {
+        "lazy-loader": {"version": "0.5", "needed": ">=0.6"},
+        "rich": {"version": "13.9.4", "needed": ">=13.10"},
+        "tinker": {"version": "0.26", "needed": "<0.26,>=0.25"},
+    }
+    (said,) = doctor.advice({"packages": {"untested": {"lazy-loader": found["lazy-loader"]}}})
+    assert said.startswith("lazy-loader 0.5 is installed") and said.endswith("pip install 'lazy-loader>=0.6'")
 
 
 def test_caches_are_where_the_libraries_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
