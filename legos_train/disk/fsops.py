@@ -8,15 +8,17 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from legos_train.disk.crash import crashpoint
 
+logger = logging.getLogger(__name__)
 RETRIES = 8
 """How often a call interrupted by a signal is retried. Python itself retries reads and writes, but not renames and
 the like, which network file systems may interrupt."""
@@ -76,18 +78,48 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
         view = view[written:]
 
 
+UNSUPPORTED = (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY, errno.ENOSYS)
+"""How file systems of other machines (network, FAT, FUSE, 9p) refuse calls that they do not know."""
+
+
 def sync(descriptor: int) -> None:
-    """Makes a file, or the names in a directory, durable (macOS needs F_FULLFSYNC for that)."""
+    """Makes a file, or the names in a directory, as durable as the file system can (macOS needs F_FULLFSYNC for that).
+
+    Some cannot synchronise a directory; what is written there survives a crash of the process, but perhaps not one of
+    the machine.
+    """
     full = getattr(fcntl, "F_FULLFSYNC", None)
-    if full is None:
-        _call(os.fsync, descriptor)
-        return
+    if full is None or not _done(fcntl.fcntl, descriptor, full):
+        _done(os.fsync, descriptor)
+
+
+def _done(function: Callable[..., Any], *arguments: Any) -> bool:
+    """Calls a function; False if the file system does not support it."""
     try:
-        _call(fcntl.fcntl, descriptor, full)
+        _call(function, *arguments)
     except OSError as error:
-        if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
+        if error.errno not in UNSUPPORTED:
             raise
-        _call(os.fsync, descriptor)  # network and FAT volumes do not support F_FULLFSYNC
+        return False
+    return True
+
+
+def lock(file: IO[Any]) -> bool:
+    """Locks an open file until it is closed or its process ends. False, with a warning, where there are no locks.
+
+    Some on clusters have none: Lustre mounted without `flock`, NFS without its lock service.
+
+    Raises:
+        BlockingIOError: another process holds the lock.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (*UNSUPPORTED, errno.ENOLCK):
+            raise
+        logger.warning("%s: this file system has no locks; nothing keeps another process from using it", file.name)
+        return False
+    return True
 
 
 def write_file(path: Path, data: bytes, torn: str) -> None:
@@ -225,7 +257,7 @@ def _exchange(one: str, other: str) -> bool:
     if not failed:
         return True
     code = ctypes.get_errno()
-    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+    if code in UNSUPPORTED:
         return False
     raise OSError(code, os.strerror(code), one)
 

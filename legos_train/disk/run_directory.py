@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import fcntl
 import json
 import re
 import secrets
@@ -91,7 +90,7 @@ class RunDirectory:
         except OSError as error:
             raise RunError(f"cannot use the run directory {str(self.path)!r}: {error.strerror}") from error
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fsops.lock(self._lock)
         except BlockingIOError:
             self._lock.close()
             raise RunError(

@@ -6,9 +6,7 @@ so a crash loses only the game being written; a torn last line is ignored, and t
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -52,7 +50,7 @@ class Journal:
         except OSError as error:
             raise JournalError(f"cannot keep games in {str(folder)!r}: {error.strerror}") from error
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fsops.lock(self._file)
         except BlockingIOError:
             self._file.close()
             raise JournalError(f"{str(folder)!r} is being written by another process; give another --out") from None
@@ -90,7 +88,7 @@ class Journal:
 
     def close(self) -> None:
         if self._file is not None:
-            os.fsync(self._file.fileno())
+            fsops.sync(self._file.fileno())
             self._file.close()
             self._file = None
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -277,3 +279,34 @@ def test_an_error_names_the_file_and_not_its_draft(tmp_path: Path) -> None:
     assert str(tmp_path / "view.html") in said and ".tmp" not in said
     nowhere = FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
     assert explain_os_error(nowhere, "working").endswith("while working; set TMPDIR to one")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP])
+def test_without_locks_a_run_says_so_and_goes_on(tmp_path, monkeypatch, caplog, code: int) -> None:
+    """As on Lustre mounted without `flock`, and on NFS without its lock service."""
+
+    def flock(*_: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with RunDirectory(tmp_path / "run"):
+        pass
+    assert "nothing keeps another process from using it" in caplog.text and str(tmp_path / "run") in caplog.text
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
+def test_a_file_system_that_cannot_synchronise_directories_will_do(tmp_path, code: int) -> None:
+    """As over FUSE, 9p and SMB; a disk that fails is an error all the same."""
+
+    def refuse(function: Callable[..., Any], *arguments: Any) -> Any:
+        if function is os.fsync and stat.S_ISDIR(os.fstat(arguments[0]).st_mode):
+            raise OSError(code, os.strerror(code))
+        return function(*arguments)
+
+    fsops.gate = refuse
+    if code == errno.EIO:
+        with pytest.raises(OSError, match="Input/output error"):
+            fsops.write_text(tmp_path / "a.txt", "new")
+    else:
+        fsops.write_text(tmp_path / "a.txt", "new")
+        assert (tmp_path / "a.txt").read_text() == "new"
