@@ -152,14 +152,16 @@ class RunDirectory:
                 fsops.unlink(file)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if error is not None and self._made:
-            with suppress(OSError):  # a run that never started leaves nothing; the first error says more
-                if fsops.names(self.path) == [".lock"]:
-                    fsops.unlink(self.path / ".lock")
-                    for folder in self._made:  # including `runs` if created for this run and otherwise unused
-                        folder.rmdir()
+        unused = False  # a run that never started leaves nothing; the first error says more
+        with suppress(OSError):
+            if error is not None and self._made and fsops.names(self.path) == [".lock"]:
+                fsops.unlink(self.path / ".lock")
+                unused = True
         if self._lock is not None:
             self._lock.close()
+        with suppress(OSError):
+            for folder in self._made if unused else ():  # including `runs` if created for this run, otherwise unused
+                folder.rmdir()  # after closing: over NFS and FUSE a file that is open is still there, by another name
 
     def read_json(self, name: str) -> dict[str, Any]:
         """One of the directory's small files.

@@ -310,3 +310,13 @@ def test_a_file_system_that_cannot_synchronise_directories_will_do(tmp_path, cod
     else:
         fsops.write_text(tmp_path / "a.txt", "new")
         assert (tmp_path / "a.txt").read_text() == "new"
+
+
+def test_a_run_that_never_started_leaves_nothing_over_nfs_either(tmp_path, monkeypatch) -> None:
+    """NFS and FUSE keep a file that is removed while it is open, under another name, until it is closed."""
+    closed = []
+    rmdir = Path.rmdir
+    monkeypatch.setattr(Path, "rmdir", lambda folder: closed.append(directory._lock.closed) or rmdir(folder))
+    with pytest.raises(ValueError, match="no such model"), RunDirectory(tmp_path / "runs" / "a") as directory:
+        raise ValueError("no such model")
+    assert closed == [True, True] and not list(tmp_path.iterdir())
