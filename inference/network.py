@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import ipaddress
-import re
+import os
 import socket
 import ssl
 import urllib.request
+from contextlib import suppress
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
+
+from inference.types import InferenceError
 
 if TYPE_CHECKING:
     import httpx2
 
 
+class ProxyError(InferenceError, ValueError):
+    """The environment names a proxy that cannot be used."""
+
+
 def proxy_for(url: str) -> str | None:
     """The proxy for an address: HTTPS_PROXY or ALL_PROXY, unless NO_PROXY covers the host; on macOS also the system's.
 
-    None for http addresses: those are servers of one's own network, and a proxy would see prompts and keys. None for
-    this machine, too.
+    NO_PROXY lists hosts, domains, HOST:PORT, IP addresses and networks such as 10.0.0.0/8, or is `*`. The result is
+    None for http addresses: those are servers of one's own network, and a proxy would see prompts and keys. It is None
+    for this machine, too.
 
     Raises:
-        ValueError: the proxy speaks neither HTTP nor HTTPS.
+        ProxyError: the proxy speaks neither HTTP nor HTTPS, or is no address.
     """
     to = urlsplit(url)
-    host = to.hostname or ""
-    if to.scheme != "https" or _is_here(host) or urllib.request.proxy_bypass(host):
+    if to.scheme != "https" or _bypassed(to):
         return None
     proxies = urllib.request.getproxies()
     proxy = proxies.get("https") or proxies.get("all")
@@ -33,32 +40,51 @@ def proxy_for(url: str) -> str | None:
         return None
     if "://" not in proxy:
         proxy = f"http://{proxy}"
-    if not re.match(r"https?://[^/]", proxy, re.IGNORECASE):
-        scheme = proxy.partition("://")[0]
-        raise ValueError(
-            f"the environment names a proxy for {to.scheme}://{host} that speaks {scheme}; accepted are http:// and "
-            f"https:// proxies. Set HTTPS_PROXY to one, or NO_PROXY={host} to connect directly"
+    scheme = proxy.partition("://")[0].lower()
+    remedy = f"Set HTTPS_PROXY to http://HOST:PORT, or NO_PROXY={to.hostname} to connect directly"
+    if scheme not in ("http", "https"):
+        raise ProxyError(
+            f"the proxy that the environment names for {to.hostname} (HTTPS_PROXY or ALL_PROXY) speaks {scheme}; "
+            f"accepted are http:// and https:// proxies. {remedy}"
+        )
+    usable = False
+    with suppress(ValueError):  # whose message may repeat a part of the password
+        at = urlsplit(proxy)
+        usable = bool(at.hostname) and at.port != 0 and at.path in ("", "/") and not at.query + at.fragment
+    if not usable:
+        raise ProxyError(
+            f"what the environment names as the proxy for {to.hostname} (HTTPS_PROXY or ALL_PROXY) is not the address "
+            f"of one. {remedy}; characters such as # or / in a password are written %23, %2F"
         )
     return proxy
 
 
-def _is_here(host: str) -> bool:
+def _bypassed(to: SplitResult) -> bool:
+    host = to.hostname or ""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
     except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+        here = host == "localhost" or host.endswith(".localhost")
+        return here or any(map(urllib.request.proxy_bypass, (host, f"{host}:{to.port or 443}")))
+    if address.is_loopback or urllib.request.proxy_bypass(f"{host}:{to.port or 443}"):
+        return True
+    for entry in (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "").split(","):
+        with suppress(ValueError):  # a name, or another kind of address
+            if address in ipaddress.ip_network(entry.strip().strip("[]"), strict=False):
+                return True
+    return bool(urllib.request.proxy_bypass(host))
 
 
 def transport(url: str, limits: httpx2.Limits) -> httpx2.AsyncHTTPTransport:
     """A transport for one server; certificates are those of SSL_CERT_FILE or SSL_CERT_DIR, or the system's.
 
     Raises:
-        ValueError: as `proxy_for`.
+        ProxyError: as `proxy_for`.
     """
     import httpx2
 
     # Reading all certificates takes longer than most requests; without TLS there is nothing to verify.
-    verify = url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    verify = urlsplit(url).scheme == "https" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     proxy = proxy_for(url)
     return httpx2.AsyncHTTPTransport(verify=verify, limits=limits, proxy=proxy, socket_options=_keepalive())
 

@@ -1,4 +1,4 @@
-"""A client of one server, on httpx2: no redirects, no passwords from the environment, bounded answers."""
+"""A client of one server, on httpx2: no redirects, no `.netrc`, bounded answers."""
 
 from __future__ import annotations
 

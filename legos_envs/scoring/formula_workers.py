@@ -85,13 +85,16 @@ class LoadedWorker:
             OSError: the process has ended, or does not answer.
         """
         ours, theirs = socket.socketpair()
-        with theirs:
-            self.control.settimeout(STUCK)
-            socket.send_fds(self.control, [b"f"], [theirs.fileno()])
-            # macOS may lose a handle that is closed here before it has arrived there (bpo-14669)
-            if self.control.recv(1) != RECEIVED:
-                ours.close()
-                raise ConnectionResetError("math-verify's process has ended")
+        try:
+            with theirs:
+                self.control.settimeout(STUCK)
+                socket.send_fds(self.control, [b"f"], [theirs.fileno()])
+                # macOS may lose a handle that is closed here before it has arrived there (bpo-14669)
+                if self.control.recv(1) != RECEIVED:
+                    raise ConnectionResetError("math-verify's process has ended")
+        except BaseException:
+            ours.close()
+            raise
         return ours
 
     def kill(self) -> None:
@@ -112,6 +115,8 @@ class Workers:
         """Held briefly, to change the two attributes above."""
         self._loading = threading.Lock()
         """Held while waiting for math-verify to load."""
+        self._forking = threading.Lock()
+        """Held while one of the processes is made, and taken before `_lock`."""
         self._turns = threading.BoundedSemaphore(MOST)
 
     def start(self) -> None:
@@ -180,11 +185,18 @@ class Workers:
         try:
             if not self.wait(loading):
                 raise TimeoutError
-            with self._lock:
-                if self.loaded is None:
+            with self._forking:
+                loaded = self.loaded
+                if loaded is None:
                     raise TimeoutError
-                return self.loaded.fork(), True
-        except OSError:  # it was closed or has died in the meantime
+                try:
+                    return loaded.fork(), True
+                except BaseException:  # a late confirmation must not be taken for the next one's
+                    with self._lock:
+                        if self.loaded is loaded:
+                            self._close()
+                    raise
+        except OSError:  # it was closed, or has died or stopped in the meantime
             raise TimeoutError from None
 
     def close(self) -> None:

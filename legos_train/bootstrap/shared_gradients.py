@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import traceback
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, NamedTuple, cast
@@ -113,8 +115,10 @@ def _arrays(tree: Any) -> Arrays:
 
 
 class _Worker:
-    """A process that computes one half. An executor of `concurrent.futures` waits forever where its process dies
-    while it is sent something, before Python 3.11.5.
+    """A process that computes one half.
+
+    Not an executor of `concurrent.futures`: before Python 3.11.5 it hangs if its process dies while data is being sent
+    to it.
     """
 
     def __init__(self, shape: dict[str, Any], count: int, threads: int):
@@ -132,15 +136,20 @@ class _Worker:
 
     def result(self) -> Gradients:
         try:
-            return cast(Gradients, self._pipe.recv())
+            found = self._pipe.recv()
         except (EOFError, OSError) as error:
             raise self._ended() from error
+        if isinstance(found, Exception):
+            raise found
+        return cast(Gradients, found)
 
     def _ended(self) -> RuntimeError:
         self.process.join()
+        code = self.process.exitcode
+        why = ", perhaps for lack of memory" if code == -signal.SIGKILL else ""
         return RuntimeError(
-            f"the worker process ended with exit code {self.process.exitcode}, perhaps for lack of memory; nothing "
-            "after the last finished part was saved. Repeat the command to continue from there"
+            f"the worker process ended with exit code {code}{why}; nothing after the last finished part was saved. "
+            "Repeat the command to continue from there"
         )
 
     def close(self) -> None:
@@ -160,10 +169,14 @@ def _work(pipe: Connection, shape: dict[str, Any], count: int, threads: int) -> 
     fastblas.enable(threads)
     readers = Readers(qwen3.Model(qwen3.ModelArgs(**shape)), count, 0)
     loss = nn.value_and_grad(readers, batch_loss)
-    try:
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the first process has ended, however
         while True:
             weights, batch = pipe.recv()
-            readers.update(tree_unflatten([(name, mx.array(array)) for name, array in weights.items()]))
-            pipe.send(_gradients_of(loss, readers, batch))
-    except (EOFError, OSError):  # the first process has ended, however
-        return
+            found: Gradients | Exception
+            try:
+                readers.update(tree_unflatten([(name, mx.array(array)) for name, array in weights.items()]))
+                found = _gradients_of(loss, readers, batch)
+            except Exception as error:
+                error.add_note(f"in the worker process: {traceback.format_exc()}")
+                found = error
+            pipe.send(found)

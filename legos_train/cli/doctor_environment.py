@@ -22,8 +22,8 @@ PACKAGES = (
 
 PREFIXES = (
     "LEGOS_", "HF_", "HUGGINGFACE", "TRANSFORMERS_", "MLX_", "OPENBLAS_", "OMP_", "MKL_", "VECLIB_", "CUDA_", "WANDB_",
-    "TRACKIO_", "OPENAI_", "OPENROUTER_", "PYTHON", "UV_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy",
-    "https_proxy", "no_proxy", "VIRTUAL_ENV", "CONDA_PREFIX",
+    "TRACKIO_", "OPENAI_", "OPENROUTER_", "PYTHON", "UV_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
+    "http_proxy", "https_proxy", "all_proxy", "no_proxy", "SSL_CERT_", "VIRTUAL_ENV", "CONDA_PREFIX",
 )  # fmt: skip
 ALWAYS = ("HF_TOKEN", "LEGOS_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "WANDB_API_KEY")
 SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|SESSION|PRIVATE|PWD", re.IGNORECASE)
@@ -61,9 +61,10 @@ def extras() -> dict[str, dict[str, Any]]:
 
 
 def untested() -> dict[str, dict[str, str]]:
-    """Installed packages of other versions than this one requires, by name: pip installs such a thing with a warning.
+    """Installed packages whose versions are outside the bounds that this package declares; pip only warns about them.
 
-    A package that only an extra requires counts, too.
+    By name, as it is to be installed: with those of its extras that are installed. Includes packages that only one of
+    our own extras requires.
     """
     try:
         lines = importlib.metadata.requires(DISTRIBUTION) or []
@@ -75,10 +76,18 @@ def untested() -> dict[str, dict[str, str]]:
         named = _REQUIREMENT.match(requirement.strip())
         if named is None or not _here(marker) or (here := version(named[1])) is None:
             continue
+        if named[2] and not _has(named[1], named[2]):
+            continue
         bounds = re.findall(r"(>=|<)\s*(\d[\d.]*)", requirement)
         if not all((_numbers(here) < _numbers(bound)) == (sign == "<") for sign, bound in bounds):
-            found[named[1]] = {"version": here, "needed": ",".join(sign + bound for sign, bound in bounds)}
+            found[named[0]] = {"version": here, "needed": ",".join(sign + bound for sign, bound in bounds)}
     return found
+
+
+def _has(name: str, inner: str) -> bool:
+    """Whether the packages that an extra of a package brings are installed."""
+    brought = _brought(importlib.metadata.requires(name) or [], inner)
+    return all(version(one) is not None for one in brought)
 
 
 def _numbers(version: str) -> list[int]:

@@ -90,7 +90,7 @@ def advice(report: Mapping[str, Any]) -> list[str]:
             "work. Use a separate virtual environment for each (docs/installing.md)."
         )
     sentences += [
-        f"{name} {found['version']} is installed, which Legos is not tested with; some of it fails silently there: "
+        f"Legos is not tested with {name} {found['version']}, and parts of it may fail silently; run "
         + install_package(f"'{name}{found['needed']}'")
         for name, found in ((report.get("packages") or {}).get("untested") or {}).items()
     ]

@@ -85,8 +85,8 @@ UNSUPPORTED = (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY, errno.ENOSYS)
 def sync(descriptor: int) -> None:
     """Makes a file, or the names in a directory, as durable as the file system can (macOS needs F_FULLFSYNC for that).
 
-    Some cannot synchronise a directory; what is written there survives a crash of the process, but perhaps not one of
-    the machine.
+    Some file systems cannot synchronise a directory; what is written there survives a crash of the process, but perhaps
+    not one of the machine.
     """
     full = getattr(fcntl, "F_FULLFSYNC", None)
     if full is None or not _done(fcntl.fcntl, descriptor, full):
@@ -107,7 +107,7 @@ def _done(function: Callable[..., Any], *arguments: Any) -> bool:
 def lock(file: IO[Any]) -> bool:
     """Locks an open file until it is closed or its process ends. False, with a warning, where there are no locks.
 
-    Some on clusters have none: Lustre mounted without `flock`, NFS without its lock service.
+    Some file systems on clusters have no locks: Lustre mounted without `flock`, NFS without its lock service.
 
     Raises:
         BlockingIOError: another process holds the lock.

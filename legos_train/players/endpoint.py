@@ -245,7 +245,7 @@ class EndpointPlayer:
     def _unreachable(self, error: Exception) -> str:
         there = "" if self._answered else "; is a server running there?"
         if self._proxied:
-            there = ", through the proxy that the environment names (HTTPS_PROXY)"
+            there = ", through the proxy that the environment names (HTTPS_PROXY or ALL_PROXY)"
         return f"{self!r} cannot be reached ({type(error).__name__}: {self._clean(error)}){there}"
 
     @staticmethod
@@ -258,7 +258,7 @@ def reach(spec: str, seconds: float = 5.0) -> None:
 
     Raises:
         ServerUnavailable: nothing listens there.
-        ValueError: as `network.proxy_for`.
+        ProxyError: as `network.proxy_for`.
     """
     url, model = split(spec)
     proxy = network.proxy_for(url)
@@ -268,7 +268,7 @@ def reach(spec: str, seconds: float = 5.0) -> None:
         socket.create_connection((address.hostname or "", port), seconds).close()
     except OSError as error:
         why = f"the proxy of the environment, {address.hostname}:{port}: " if proxy else ""
-        hint = "check HTTPS_PROXY, or set NO_PROXY" if proxy else "is a server running there?"
+        hint = "check HTTPS_PROXY and ALL_PROXY, or set NO_PROXY" if proxy else "is a server running there?"
         raise ServerUnavailable(
             f"Endpoint({url}#{model}) cannot be reached ({why}{error.strerror or error}); {hint}"
         ) from None

@@ -69,7 +69,11 @@ class RemoteEngine:
             options: dict[str, Any] = {"timeout": timeout, "patience": PATIENCE, "sessions": sessions, "vocab": vocab}
             return Fleet(self.urls, deliver, api_key=key, shelf=shelf, **options)
 
-        self.fleet = self.background.call(connect())
+        try:
+            self.fleet = self.background.call(connect())
+        except BaseException:
+            self.background.close()
+            raise
         self._count = 0
         self._names: dict[str, str] = {}
         self._adapters: dict[int, str | None] = {}

@@ -244,8 +244,20 @@ def test_versions_outside_of_the_required_ranges_are_named(monkeypatch: pytest.M
         "rich": {"version": "13.9.4", "needed": ">=13.10"},
         "tinker": {"version": "0.26", "needed": "<0.26,>=0.25"},
     }
+    required[:] = ["mlx[cpu]>=0.4; (sys_platform == 'linux') and extra == 'train'",
+                   "mlx[cuda13]>=0.4; (sys_platform == 'linux') and extra == 'cuda'"]  # fmt: skip
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(
+        importlib.metadata,
+        "requires",
+        lambda name: ["mlx-cpu; extra == 'cpu'", "mlx-cuda-13; extra == 'cuda13'"] if name == "mlx" else required,
+    )
+    there["mlx-cpu"] = "0.3"
+    assert doctor.untested() == {"mlx[cpu]": {"version": "0.3", "needed": ">=0.4"}}, "mlx alone would leave mlx-cpu old"
     (said,) = doctor.advice({"packages": {"untested": {"lazy-loader": found["lazy-loader"]}}})
-    assert said.startswith("lazy-loader 0.5 is installed") and said.endswith("pip install 'lazy-loader>=0.6'")
+    assert said.startswith("Legos is not tested with lazy-loader 0.5") and said.endswith(
+        "pip install 'lazy-loader>=0.6'"
+    )
 
 
 def test_caches_are_where_the_libraries_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

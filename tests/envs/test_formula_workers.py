@@ -69,6 +69,19 @@ def test_one_that_ended_in_its_idle_time_says_nothing_about_the_next_question(wo
     assert workers.ask("a", "a", 1, 20)[0] is True
 
 
+def test_a_process_that_confirms_no_socket_is_replaced(workers, monkeypatch):
+    """Its late confirmation would be taken for that of the next socket."""
+    workers.ask("a", "a", 1, 20)
+    workers.idle.pop().close()
+    stopped = workers.loaded.process.pid
+    os.kill(stopped, signal.SIGSTOP)
+    with monkeypatch.context() as patch, pytest.raises(TimeoutError):
+        patch.setattr(formula_workers, "STUCK", 0.3)
+        workers.ask("a", "a", 1, 20)
+    assert workers.loaded is None
+    assert workers.ask("a", "a", 1, 20)[0] is True and workers.loaded.process.pid != stopped
+
+
 def test_threads_ask_at_the_same_time(workers):
     workers.ask("a", "a", 1, 20)
     with ThreadPoolExecutor(8) as pool:

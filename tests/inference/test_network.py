@@ -14,12 +14,14 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from inference import HttpClient, Request, SamplingParams, ServerUnavailable
 from inference.client.retry import Retry
-from inference.network import proxy_for
+from inference.network import ProxyError, proxy_for, transport
 from legos_envs import Decision
+from legos_train.cli.main import main
 from legos_train.players.endpoint import EndpointPlayer, reach
 
 KEY = "a-key-of-the-tests-0123"
@@ -42,6 +44,13 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         ("https://api.test/v1", {"HTTP_PROXY": "http://proxy:3128"}, None),
         ("https://api.test/v1", {"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": ".test"}, None),
         ("https://api.test/v1", {"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "*"}, None),
+        ("https://api.test/v1", {"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "other,api.test:443"}, None),
+        ("https://api.test:8443/v1", {"HTTPS_PROXY": "http://p", "NO_PROXY": "api.test:8443"}, None),
+        ("https://api.test:8444/v1", {"HTTPS_PROXY": "http://p", "NO_PROXY": "api.test:8443"}, "http://p"),
+        ("https://10.1.2.3", {"HTTPS_PROXY": "http://p", "NO_PROXY": "a.test, 10.0.0.0/8"}, None),
+        ("https://11.1.2.3", {"HTTPS_PROXY": "http://p", "NO_PROXY": "a.test, 10.0.0.0/8"}, "http://p"),
+        ("https://[fd00::1]:8443", {"HTTPS_PROXY": "http://p", "NO_PROXY": "[fd00::1]"}, None),
+        ("HTTPS://API.test/v1", {"HTTPS_PROXY": "http://p"}, "http://p"),
         ("http://node7:8000", {"HTTP_PROXY": "http://proxy:3128", "ALL_PROXY": "http://proxy:3128"}, None),
         ("https://127.0.0.1:8000", {"HTTPS_PROXY": "http://proxy:3128"}, None),
         ("https://[::1]:8000", {"HTTPS_PROXY": "http://proxy:3128"}, None),
@@ -60,6 +69,39 @@ def test_a_proxy_of_an_unsupported_kind_is_an_error_without_its_password(monkeyp
         with pytest.raises(ValueError, match=r"speaks socks5; accepted are .*NO_PROXY=api\.test") as caught:
             make()
         assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "proxy", ["http://p:abc", "http://", "http://u:hunter2#x@p:3128", "http://u:hunter2/x@p:3128", "http://p:0"]
+)
+def test_what_is_no_address_of_a_proxy_is_an_error_that_does_not_repeat_it(monkeypatch, proxy: str) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    with pytest.raises(ProxyError, match=r"not the address of one\. Set HTTPS_PROXY to http://HOST:PORT") as caught:
+        proxy_for("https://api.test/v1")
+    assert "hunter2" not in str(caught.value) and caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train --env Nim-v0 --steps 1 --server https://api.test --run-dir run",
+        "eval Nim-v0 -m https://api.test/v1#m -n 1",
+    ],
+)
+def test_commands_say_that_a_proxy_cannot_be_used(monkeypatch, tmp_path, capsys, command: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    for proxy, why in (("socks5://p:1", "speaks socks5"), ("http://p:abc", "not the address")):
+        monkeypatch.setenv("HTTPS_PROXY", proxy)
+        assert main(command.split()) != 0
+        said = capsys.readouterr().err
+        assert why in said and "Traceback" not in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_certificates_are_checked_however_the_address_is_written() -> None:
+    for url in ("https://api.test", "HTTPS://api.test"):
+        context = transport(url, httpx2.Limits())._pool._ssl_context
+        assert context is not None and context.cert_store_stats()["x509_ca"] > 0
 
 
 class Proxy:

@@ -77,6 +77,10 @@ def test_a_worker_computes_the_same_bits_with_new_weights_too(
             readers.readers = readers.readers * 0.5
             readers.model.model.embed_tokens.weight *= 0.5
         assert shared._worker is not None
+        with pytest.raises(AttributeError, match="no attribute 'parts'") as caught:
+            shared._worker.begin({}, None)
+            shared._worker.result()
+        assert "in the worker process" in caught.value.__notes__[0], "and the worker goes on"
         os.kill(shared._worker.process.pid or 0, signal.SIGKILL)
         for _ in range(2):
             with pytest.raises(RuntimeError, match=r"worker process ended.*-9.*Repeat the command"):
