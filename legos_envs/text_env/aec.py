@@ -23,7 +23,7 @@ from pettingzoo import AECEnv
 from legos_envs import arguments, parsing
 from legos_envs.spaces import FreeText, Replay, chat_observation
 from legos_envs.table import Rules, Seat, Table, keyed_generator, strands
-from legos_envs.text_env.conversations import Conversations
+from legos_envs.text_env.conversations import SeatConversations
 from legos_envs.text_env.invalid_moves import invalid_moves
 from legos_envs.text_env.running import RulesRunner
 
@@ -203,7 +203,7 @@ class TextEnv(RulesRunner, AECEnv[str, dict, str]):
         self.infos = {agent: facts.copy() for agent, facts in self._seat_facts.items()}
         self.log = []
         self.ended = False
-        self._conversations = Conversations(self.agents, self.memory == "state")
+        self._conversations = SeatConversations(self.agents, self.memory == "state")
         self._returns = {}
         self._unasked = 0
         rules = self.play(Table(self, "", self.options))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 Message = dict[str, str]
 
 
-class Conversations:
+class SeatConversations:
     """The conversation of every agent, user and assistant alternating.
 
     Args:
@@ -71,9 +71,9 @@ class Conversations:
                 shown = f"{messages.pop()['content']}\n{text}"
             self._say(agent, "user", shown)
 
-    def copy(self) -> Conversations:
+    def copy(self) -> SeatConversations:
         """A copy that goes on separately."""
-        other = Conversations((), self._self_contained)
+        other = SeatConversations((), self._self_contained)
         other._messages = {agent: messages.copy() for agent, messages in self._messages.items()}
         other._new, other._since_start = self._new.copy(), self._since_start.copy()
         other._observed = self._observed.copy()

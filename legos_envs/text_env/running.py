@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from legos_envs import parsing
 from legos_envs.table import Ask, Forfeit, Table, Unscored, strands
-from legos_envs.text_env.conversations import Conversations
+from legos_envs.text_env.conversations import SeatConversations
 
 
 class RulesRunner:
@@ -31,7 +31,7 @@ class RulesRunner:
     """The strand that awaits each asked agent's answer."""
     _facts: dict[str, dict[str, Any]]
     """What every info of an agent contains from now on."""
-    _conversations: Conversations
+    _conversations: SeatConversations
     _returns: dict[str, float]
     _unasked: int
 

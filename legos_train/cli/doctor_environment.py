@@ -90,9 +90,9 @@ def _has(name: str, inner: str) -> bool:
     return all(version(one) is not None for one in brought)
 
 
-def _numbers(version: str) -> list[int]:
+def _numbers(text: str) -> list[int]:
     """`1.10.2rc1` as [1, 10, 2]; zeros at the end do not count."""
-    numbers = [int(part) for part in re.findall(r"\d+", re.split(r"[^\d.]", version)[0])]
+    numbers = [int(part) for part in re.findall(r"\d+", re.split(r"[^\d.]", text)[0])]
     while numbers and not numbers[-1]:
         numbers.pop()
     return numbers

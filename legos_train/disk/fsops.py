@@ -104,10 +104,10 @@ def _done(function: Callable[..., Any], *arguments: Any) -> bool:
     return True
 
 
-def lock(file: IO[Any]) -> bool:
-    """Locks an open file until it is closed or its process ends. False, with a warning, where there are no locks.
+def lock(file: IO[Any]) -> None:
+    """Locks an open file until it is closed or its process ends. Only warns where the file system has no locks.
 
-    Some file systems on clusters have no locks: Lustre mounted without `flock`, NFS without its lock service.
+    Those on clusters may lack them: Lustre mounted without `flock`, NFS without its lock service.
 
     Raises:
         BlockingIOError: another process holds the lock.
@@ -118,8 +118,6 @@ def lock(file: IO[Any]) -> bool:
         if error.errno not in (*UNSUPPORTED, errno.ENOLCK):
             raise
         logger.warning("%s: this file system has no locks; nothing keeps another process from using it", file.name)
-        return False
-    return True
 
 
 def write_file(path: Path, data: bytes, torn: str) -> None:
