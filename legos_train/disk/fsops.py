@@ -107,7 +107,7 @@ def _done(function: Callable[..., Any], *arguments: Any) -> bool:
 def lock(file: IO[Any]) -> None:
     """Locks an open file until it is closed or its process ends. Only warns where the file system has no locks.
 
-    Those on clusters may lack them: Lustre mounted without `flock`, NFS without its lock service.
+    File systems on clusters may have none: Lustre mounted without `flock`, NFS without its lock service.
 
     Raises:
         BlockingIOError: another process holds the lock.
