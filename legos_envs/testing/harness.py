@@ -50,7 +50,8 @@ def check(name: str) -> Callable[[Callable[[Subject], None]], Callable[[Subject]
     """Registers a check; the first line of its docstring is the description."""
 
     def add(run: Callable[[Subject], None]) -> Callable[[Subject], None]:
-        CHECKS[name] = Check(name, (run.__doc__ or "").strip().splitlines()[0], run)
+        described = (run.__doc__ or name).strip()  # `python -OO` drops docstrings
+        CHECKS[name] = Check(name, described.splitlines()[0], run)
         return run
 
     return add
