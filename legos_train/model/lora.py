@@ -55,8 +55,9 @@ def linear_shape(linear: nn.Module) -> tuple[int, int]:
 def share(value: Any, memo: dict[int, Any] | None = None) -> Any:
     """A copy of a module tree with new modules only: arrays and everything else are the same objects.
 
-    No constructor runs, so nothing is allocated and the global random state does not change. Adapter layers around a
-    linear layer (any module with a Linear or QuantizedLinear called `linear`) are peeled off: the copy is the base.
+    No constructor of a model runs, so nothing is allocated and the global random state does not change. Adapter
+    layers around a linear layer (any module with a Linear or QuantizedLinear called `linear`) are peeled off: the copy
+    is the base.
     """
     memo = {} if memo is None else memo
     if id(value) in memo:
@@ -66,6 +67,7 @@ def share(value: Any, memo: dict[int, Any] | None = None) -> Any:
         if isinstance(inner, nn.Linear | nn.QuantizedLinear):
             return share(inner, memo)
         copy = value.__class__.__new__(value.__class__)
+        nn.Module.__init__(copy)  # recurrent_gemma's model skips it
         memo[id(value)] = copy
         # Sets hold which parameters are frozen; sharing one would freeze the other tree's parameters too.
         copy.__dict__.update({name: set(v) if isinstance(v, set) else v for name, v in vars(value).items()})

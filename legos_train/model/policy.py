@@ -30,7 +30,7 @@ from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
 from numpy.typing import NDArray
 
-from inference import recurrence
+from inference import UnsupportedModel, recurrence
 from inference.forward import fastmath, seam
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
@@ -65,6 +65,9 @@ class LoRAPolicy:
     time, the same gradients (only with path `"sites"`; a note reports it if another path is taken). On the
     CPU `mx.compile` is switched off for the process: there it compiles C++ for every new shape and gains nothing.
     Modules whose gradient needs it are in training mode (training_mode.py); dropout stays off.
+
+    Raises:
+        UnsupportedModel: LoRA layers do not fit the model's code, or it has no gradient on this device.
     """
 
     def __init__(
@@ -81,12 +84,18 @@ class LoRAPolicy:
         self.lora = lora or sections.LoRASettings()
         self._switch = Switch()
         self.model = share(model)
-        self.keys = add_lora(self.model, self.lora, seed, self._switch)
         self._anchor: Weights | None = None
         self._cache = LogprobCache()
-        self.path = self._probe()
-        self._width = int(self.model.model.norm.weight.shape[0]) if self.path == "sites" else 0
         self.checkpoint_layers = checkpoint_layers
+        try:
+            self.keys = add_lora(self.model, self.lora, seed, self._switch)
+            self.path = self._probe()
+            self._width = int(self.model.model.norm.weight.shape[0]) if self.path == "sites" else 0
+            self._probe_gradient()
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise UnsupportedModel(
+                f"{type(model).__module__} cannot be trained with LoRA on this device: {type(error).__name__}: {error}"
+            ) from error
         if checkpoint_layers and self.path != "sites":
             self.notes.append(f"checkpoint_layers has no effect: path {self.path!r} keeps all activations")
 
@@ -202,7 +211,7 @@ class LoRAPolicy:
 
     def _probe(self) -> str:
         """The first path whose logits on a few tokens match the model's; also sets `vocabulary`."""
-        batch = _probe_batch()
+        batch, alone = _probe_batch(), _probe_batch(rows=1)
         plain = self._forward(batch, "plain")
         self.vocabulary = plain.shape[-1]
         self.notes: list[str] = []
@@ -220,6 +229,7 @@ class LoRAPolicy:
             self.notes.append("some layers do not keep plain keys and values, so every token runs in every row")
         for path in ("sites", "prefix", "body") if has_plain_cache(self.model) else ("body",):
             try:
+                self._forward(alone, path)
                 off = _distance(self._forward(batch, path), plain)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 self.notes.append(f"path {path!r} does not fit this model: {type(error).__name__}: {error}")
@@ -228,6 +238,12 @@ class LoRAPolicy:
                 return path
             self.notes.append(f"path {path!r} changes the logits by {off:.3g} times the rounding allowed")
         return "plain"
+
+    def _probe_gradient(self) -> None:
+        """Takes one gradient, of a few tokens: a kernel may have none, and then says so only when asked."""
+        _, gradient = self.value_and_grad(_probe_batch(rows=1), lambda logits: (logits.logsumexp(-1).mean(), {}))
+        if bad := [name for name, g in gradient.items() if not mx.all(mx.isfinite(g)).item()]:
+            raise ArithmeticError(f"the gradient of a few tokens is not finite, such as that of {bad[0]!r}")
 
     def anchor(self, weights: Mapping[str, mx.array] | None) -> None:
         """Measures KL from these LoRA weights (a moving reference); None, the initial state: from the base model."""
@@ -293,15 +309,15 @@ def _prefix(batch: Batch) -> int:
     return batch.prefix if batch.distinct_rows > 1 and batch.prefix >= MIN_PREFIX else 0
 
 
-def _probe_batch() -> Batch:
-    """Three short rows with a shared prefix of MIN_PREFIX tokens; ids 0 to 3 exist in every vocabulary."""
+def _probe_batch(rows: int = 3) -> Batch:
+    """Short rows, at most three, with a shared prefix of MIN_PREFIX tokens; ids 0 to 3 exist in every vocabulary."""
     start = [1, 2, 3, 0, 2, 1, 3, 1][:MIN_PREFIX]
-    rows = ([*start, 2, 0, 1, 3], [*start, 2, 1], [*start, 2, 3, 3])
+    endings = ([2, 0, 1, 3], [2, 1], [2, 3, 3])[:rows]
     episodes = [
         Episode("probe", 0, {}, {"a": Trajectory("a", "a", turns=[Turn((), "", 0.0, None, row[:-1], row[-1:], [0.0])])})
-        for row in rows
+        for row in ([*start, *ending] for ending in endings)
     ]
-    return pack(episodes, [{"a": np.zeros(1)}] * len(rows))
+    return pack(episodes, [{"a": np.zeros(1)}] * len(endings))
 
 
 def _distance(a: mx.array, b: mx.array) -> float:

@@ -62,7 +62,7 @@ def has_plain_cache(model: Any) -> bool:
 def hidden_states(body: Any, blocks: int, tokens: mx.array, prefix: int) -> mx.array:
     """Hidden states (U, T - prefix, H) after the first `prefix` columns of tokens (U, T), which all rows share."""
     if not prefix:
-        return body(tokens)
+        return body(tokens, cache=None)  # some bodies have no default
     shared = [PrefixKV() for _ in range(blocks)]
     body(tokens[:1, :prefix], cache=shared)  # its output is never evaluated, only the keys and values
     return body(tokens[:, prefix:], cache=[ContinuedKV(layer) for layer in shared])

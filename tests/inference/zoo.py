@@ -335,7 +335,11 @@ def quantisable(module: nn.Module, group_size: int) -> bool:
 
 
 def spread(model: nn.Module, rng: np.random.Generator, embedding: float = 0.5) -> None:
-    """Random matrices of a size that lets every part of the model show in its logits, and norms that are not 1."""
+    """Random numbers of a size that lets every part of the model show in its logits, and norms that are not 1.
+
+    Nothing stays 0: a gate, a bias or a head of zeros would hide what is behind it.
+    """
+    more = np.random.default_rng(rng.integers(2**32))
 
     def draw(path: str, weight: mx.array) -> mx.array:
         leaf = path.rpartition(".")[2]
@@ -344,6 +348,9 @@ def spread(model: nn.Module, rng: np.random.Generator, embedding: float = 0.5) -
             return mx.array(rng.normal(0.0, size, weight.shape).astype(np.float32))
         if (leaf == "weight" and weight.ndim == 1) or leaf == "bias":
             return weight + mx.array(rng.normal(0.0, 0.1, weight.shape).astype(np.float32))
+        if weight.size and not mx.any(weight != 0).item():
+            size = 0.5 * weight.shape[-1] ** -0.5 if weight.ndim > 1 else 0.3
+            return mx.array(more.normal(0.0, size, weight.shape).astype(np.float32)).astype(weight.dtype)
         return weight
 
     model.update(tree_map_with_path(draw, model.parameters()))

@@ -1,0 +1,65 @@
+"""Every architecture of zoo.py takes a step of LoRA training, or is refused by name when the policy is made."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import numpy as np
+import pytest
+import zoo
+
+from inference import UnsupportedModel
+from legos_envs.records import Episode, Trajectory, Turn
+from legos_train.batch import pack
+from legos_train.loss import LossSettings
+from legos_train.model.gradients import loss_and_grad
+from legos_train.model.policy import LoRAPolicy
+
+REFUSED = {"afm7": "'list' object has no attribute 'dtype'", "deepseek_v41": "Cannot calculate VJP"}
+"""Fused projections that return lists; a gather with indices that are computed."""
+QUICK = ("qwen3_5", "phi", "recurrent_gemma", "rwkv7", *REFUSED)
+DROP = 2e-3
+"""Of the loss, to first order: so small that no router chooses other experts."""
+
+
+def batch(prompts: list[list[int]]):
+    turns = [Turn((), "", 0.0, None, prompt, [5, 6, 7], [-4.5] * 3) for prompt in prompts]
+    episodes = [Episode("t", i, {}, {"a": Trajectory("a", "a", turns=[turn])}) for i, turn in enumerate(turns)]
+    return pack(episodes, [{"a": np.ones(1)}] * len(turns))
+
+
+BATCHES = {
+    "one row": batch([list(range(1, 12))]),
+    "nothing shared": batch([[3, 2, 1], [9, 8, 7, 6]]),
+    "a shared beginning": batch([[*range(1, 12), 3], [*range(1, 12), 4, 5]]),
+}
+
+
+@pytest.mark.quick(*QUICK)
+@pytest.mark.parametrize("name", zoo.kinds())
+def test_a_step_lowers_the_loss(name: str) -> None:
+    model = zoo.build(name)
+    if name in REFUSED:
+        with pytest.raises(UnsupportedModel, match=f"cannot be trained with LoRA.*{REFUSED[name]}"):
+            LoRAPolicy(model)
+        return
+    settings = LossSettings(name="sft", kl=0.0)
+    for what, rows in BATCHES.items():
+        policy = LoRAPolicy(model, seed=0)
+        before, gradient, _ = loss_and_grad(policy, rows, settings)
+        norm = sum((g * g).sum().item() for g in gradient.values()) ** 0.5
+        assert np.isfinite(norm) and norm > 1e-3, what
+        policy.load({key: w - DROP / norm**2 * gradient[key] for key, w in policy.trainable().items()})
+        after, _, _ = loss_and_grad(policy, rows, settings)
+        assert before - after == pytest.approx(DROP, rel=0.2), (what, norm)
+
+
+def test_a_gradient_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a square root of 0 or a kernel of another device is in the way."""
+    module = type(zoo.build("qwen3").layers[0].mlp)
+
+    def call(self, x: mx.array) -> mx.array:
+        return self.down_proj(mx.sqrt(mx.maximum(self.up_proj(x) * 0, 0)) + self.gate_proj(x))
+
+    monkeypatch.setattr(module, "__call__", call)
+    with pytest.raises(UnsupportedModel, match=r"qwen3 cannot be trained .*gradient of a few tokens is not finite"):
+        LoRAPolicy(zoo.build("qwen3"))
