@@ -52,7 +52,7 @@ def study(wanted: Sequence[Cell], count: int, seed: int) -> list[dict[str, Any]]
 
 
 def tables(rows: Sequence[dict[str, Any]]) -> str:
-    """Markdown: by age and size the cosine and, in brackets, the noise in games, a row for each credit method."""
+    """Markdown: by age and size the cosine, the length and, in brackets, the noise; a row for each credit method."""
     found = {(r["credit"], r["loss"], r["age"], r["games"]): r for r in rows}
     lines = []
     for games in GAMES:
@@ -71,11 +71,11 @@ def tables(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _shown(row: dict[str, Any] | None) -> str:
-    """`.98 ± .01 (34)`: the cosine, half its interval, the noise."""
+    """`.98 ± .01, 1.03 (34)`: the cosine, half its interval, the length, the noise in games."""
     if row is None:
         return "-"
     value, low, high = row["cosine"]
-    return f"{value:.2f} ± {(high - low) / 2:.2f} ({row['noise'][0]:.0f})"
+    return f"{value:.2f} ± {(high - low) / 2:.2f}, {row['length'][0]:.2f} ({row['noise'][0]:.0f})"
 
 
 def _part(word: str) -> tuple[int, int]:

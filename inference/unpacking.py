@@ -1,6 +1,6 @@
 """Quantised weights on a CPU: turned into float32 on loading or, if memory is short, on use.
 
-MLX's CPU kernels read packed weights once for every token, some fifty times slower than a BLAS matrix product in
+MLX's CPU kernels read packed weights once for every token, some twenty times slower than a BLAS matrix product in
 float32. On Metal and CUDA they are fast, so `auto` changes nothing there.
 
 The values are those of the packed weights with float32 scales, so an adapter trained on one form fits the other, and a

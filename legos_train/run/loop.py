@@ -221,8 +221,10 @@ def _run(
 
 
 def _methods(config: TrainConfig) -> str:
-    each = {name: f"{own.credit.name} + {own.loss.name}" for name, own in config.learners.items()}
-    return ", ".join(f"{name} {own}" for name, own in each.items()) or f"{config.credit.name} + {config.loss.name}"
+    def own(of: TrainConfig) -> str:
+        return of.loss.name if of.loss.token_loss.all_actions else f"{of.credit.name} + {of.loss.name}"
+
+    return ", ".join(f"{name} {own(of)}" for name, of in config.learners.items()) or own(config)
 
 
 def _tell_so_far(path: Path, config: TrainConfig, first: Mapping[str, float]) -> None:

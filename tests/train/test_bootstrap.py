@@ -137,7 +137,7 @@ def test_the_stream_is_a_function_of_its_seed(dialogues: list[Dialogue]) -> None
     assert dialogues[:50] != list(itertools.islice(texts.stream(6), 50))
 
 
-def test_every_registered_env_is_read_in_both_memories_and_formats(dialogues: list[Dialogue]) -> None:
+def test_its_games_are_read_in_both_memories_and_formats(dialogues: list[Dialogue]) -> None:
     assert set(texts.GAMES) < {dialogue.source for dialogue in dialogues}
     listed = [e for d in dialogues for e in d.exchanges if e.legal]
     assert all(e.reply in e.legal for e in listed if e.legal)

@@ -21,9 +21,9 @@ def test_parts_are_the_whole_grid_and_nothing_twice() -> None:
 
 def test_a_number_stands_in_its_row_and_column() -> None:
     row = {"credit": "rae", "loss": "cispo", "age": 4, "games": 64}
-    text = tables([{**row, "cosine": [0.9, 0.88, 0.92], "noise": [34.2, 30.0, 40.0]}])
+    text = tables([{**row, "cosine": [0.9, 0.88, 0.92], "length": [1.03, 1, 1.1], "noise": [34.2, 30, 40]}])
     before, _, after = text.partition("4 versions old, 64 games:")
-    assert "0.90" not in before and after.index("| `rae` | - | - | - | 0.90 \u00b1 0.02 (34) | - |") > 0
+    assert "0.90" not in before and after.index("| `rae` | - | - | - | 0.90 \u00b1 0.02, 1.03 (34) | - |") > 0
 
 
 @pytest.mark.slow  # by default test_microscope.py measures batches, and numbers by hand

@@ -38,6 +38,13 @@ IDLE: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"loss": {"name": "sft", "clip_low": 0.1}},
         ["loss.clip_low = 0.1 has no effect: loss.name is 'sft', which clips nothing"],
     ),
+    "credit where every action is valued": (
+        {"env": "KuhnPoker-v0", "loss": {"name": "expected"}, "credit": {"name": "turn_level", "return_scale": "none"}},
+        [
+            "credit.name = 'turn_level' has no effect: "
+            "loss.name is 'expected', which values every action by the game itself"
+        ],
+    ),
     "an average": ({"average": {"degree": 3}}, ["average.degree = 3.0 has no effect: average.kind is 'ema'"]),
     "one learner's": (
         {"learner": [{"name": "a", "roles": ["player_0"], "loss": {"entropy_top": 4}}, {"name": "b", "roles": ["x"]}]},

@@ -52,7 +52,8 @@ The same 224 facts recur in many passages, so that a reasoner can learn them, ju
 world. `source="sample"` provides 24 passages about real things; other sources are your own documents.
 
 `split="train"` and `split="test"` keep training and test apart: a fifth of the passages, by a hash of their text, is
-for testing. So no passage is in both, but individual facts may be.
+for testing. So no passage is in both, but all facts are: a reasoner that answers test questions recalls what it met in
+training.
 
 ## Scripted players
 

@@ -32,7 +32,9 @@ def without_effect(config: TrainConfig) -> list[str]:
         said |= dict.fromkeys(_changed(getattr(config, idle.section), idle))
     for learner, own in config.learners.items():
         said |= dict.fromkeys(
-            f"learner {learner}: {each}" for idle in _of_loss(own) for each in _changed(own.loss, idle)
+            f"learner {learner}: {each}"
+            for idle in _of_loss(own)
+            for each in _changed(getattr(own, idle.section), idle)
         )
     return list(said)
 
@@ -79,6 +81,9 @@ def _of_league(config: TrainConfig) -> Iterator[Idle]:
 
 def _of_loss(config: TrainConfig) -> Iterator[Idle]:
     loss = config.loss
+    if loss.token_loss.all_actions:
+        reason = f"loss.name is {loss.name!r}, which values every action by the game itself"
+        yield Idle("credit", _others(config.credit, "return_scale"), reason)
     if loss.token_loss.holds == "nothing":
         yield Idle("loss", ("clip_low", "clip_high"), f"loss.name is {loss.name!r}, which clips nothing")
     if loss.aggregation != "constant":
