@@ -3,6 +3,8 @@
     python -m benchmarks.learning kuhn --seeds 0 1 2 3 4
     python -m benchmarks.learning --list
 
+    python -m benchmarks.learning tasks --seeds 0 1 2      # every environment: benchmarks.learning_tasks
+
 Cases run one after another, each in its own process. `--json FILE` keeps the numbers.
 """
 
@@ -78,6 +80,11 @@ def _children() -> float:
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["tasks"]:
+        from benchmarks import learning_tasks
+
+        del sys.argv[1]
+        return learning_tasks.main()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", choices=[*CASES, []], default=[])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])

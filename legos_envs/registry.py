@@ -151,7 +151,7 @@ def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
             why = arguments.unknown(f"{shown}: argument", wrong, list(accepted))
             raise BadArguments(f"{why} `legos envs show {shown}` says what they mean") from error
         raise BadArguments(
-            f"{shown} cannot be made with {given}: {error}. `legos envs show {shown}` has its arguments"
+            f"{shown} cannot be made with {given}: {str(error).rstrip('.')}. `legos envs show {shown}` has its arguments"
         ) from error
 
 

@@ -6,6 +6,7 @@ Rows are read on demand. Errors name the file and the line.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import json
 import math
@@ -83,7 +84,10 @@ def raw_rows(
 
 def _file(path: Path, columns: Sequence[str]) -> Any:
     if not path.is_file():
-        raise FileNotFoundError(f"source: there is no file {str(path)!r} (looked in {Path.cwd()})")
+        there = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = difflib.get_close_matches(path.name, there, 1)
+        hint = f"; did you mean {str(path.with_name(near[0]))!r}?" if near else ""
+        raise FileNotFoundError(f"source: there is no file {str(path)!r} (looked in {Path.cwd()}){hint}")
     if path.suffix == ".jsonl":
         return _JsonLines(path)
     if path.suffix == ".parquet":

@@ -217,6 +217,8 @@ def _value(name: str, record: Mapping[str, Any]) -> float | None:
     value = record.get(WATCHED[name].key)
     if name == "idle":
         return None if value is None else float(not value)
+    if name == "illegal":  # without sampling, a step has few answers but knows the probabilities of all
+        value = max(filter(eval_numbers.is_number, (value, record.get("illegal_mass"))), default=None)
     return _gap(value or {}) if name == "role_gap" else float(value) if eval_numbers.is_number(value) else None
 
 

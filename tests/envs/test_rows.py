@@ -162,6 +162,12 @@ def test_bad_input_is_named(source, arguments, message):
         open_rows(source, NAMES, **arguments)
 
 
+def test_a_file_of_nearly_that_name_is_offered(tmp_path):
+    (tmp_path / "topics.jsonl").write_text('{"topic": "x"}\n')
+    with pytest.raises(FileNotFoundError, match=r"did you mean '.*/topics\.jsonl'\?"):
+        open_rows(tmp_path / "topic.jsonl", NAMES)
+
+
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file"):
         open_rows(tmp_path / "rows.jsonl", NAMES)

@@ -45,6 +45,11 @@ def feed(watch: CollapseMonitor, records: list[dict]) -> list[tuple[int, Alarm]]
     return [(i, alarm) for i, record in enumerate(records) for alarm in watch.check({"step": i, **GOOD, **record})]
 
 
+def test_probabilities_of_illegal_answers_count_where_few_are_sampled():
+    found = feed(monitor(), [{"illegal_mass": 0.01}] * 4 + [{"illegal_mass": 0.5}] * 8)
+    assert [(alarm.name, alarm.value) for _, alarm in found] == [("illegal", 0.5)]
+
+
 @pytest.mark.parametrize("name", list(ALL))
 def test_each_limit_alone(name):
     """Good steps are silent; the mean of 2 passes the limit at step 4 (5 when half of the jump is within)."""

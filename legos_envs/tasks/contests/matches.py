@@ -99,7 +99,8 @@ class MatchEnv(TextEnv):
         try:
             seated = entrants(len(self.sides)) if callable(entrants) else entrants
             if len(self.sides) != len(seated[0]):
-                raise ValueError(f"a match needs exactly {len(seated[0])} trainable seats")
+                many = len(seated[0])
+                raise ValueError(f"with num_entrants = {many} a match needs exactly {many} trainable seats")
         except ValueError as error:
             raise ValueError(f"{error}; {env.name} has {len(self.sides)}: {self.sides}") from None
         # Each match gets its own env, since rules may keep a seat's secrets on `self`.
