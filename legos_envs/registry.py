@@ -150,8 +150,9 @@ def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
         if accepted is not None and wrong is not None:
             why = arguments.unknown(f"{shown}: argument", wrong, list(accepted))
             raise BadArguments(f"{why} `legos envs show {shown}` says what they mean") from error
+        why = str(error).rstrip(".")
         raise BadArguments(
-            f"{shown} cannot be made with {given}: {str(error).rstrip('.')}. `legos envs show {shown}` has its arguments"
+            f"{shown} cannot be made with {given}: {why}. `legos envs show {shown}` has its arguments"
         ) from error
 
 
