@@ -129,10 +129,7 @@ def run(arguments: Sequence[str]) -> int:
         print(note, file=sys.stderr)
     if options.dry_run:
         from legos_train.run import estimate
-        from legos_train.run.preflight import notes, without_effect
 
-        for note in (*without_effect.without_effect(config), *notes.rising_kl(config)):
-            print(note, file=sys.stderr)
         print(to_toml(config))
         print(estimate(config))
         return 0

@@ -8,6 +8,7 @@ import pytest
 
 from legos_train.config import TrainConfig, preset, preset_names
 from legos_train.config import from_dict as config_of
+from legos_train.run import estimate
 from legos_train.run.preflight.without_effect import without_effect
 
 IDLE: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -72,3 +73,8 @@ def test_no_preset_brings_one() -> None:
     assert without_effect(TrainConfig()) == []
     for name in preset_names():
         assert without_effect(config_of(preset(name))) == [], name
+
+
+def test_a_dry_run_names_them_too() -> None:
+    text = estimate(config_of({"env": "KuhnPoker-v0", "steps": 2, "batch_size": 4, "replay": {"max_staleness": 3}}))
+    assert text.endswith("note            replay.max_staleness = 3 has no effect: replay.reuse is 1")

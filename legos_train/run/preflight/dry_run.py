@@ -25,6 +25,7 @@ from legos_train.run.garbage import rarely_collected
 from legos_train.run.places import check_capabilities
 from legos_train.run.preflight.legal_play import play_legally
 from legos_train.run.preflight.memory import needs
+from legos_train.run.preflight.without_effect import without_effect
 from legos_train.run.trainer import Trainer
 
 SAMPLE, GROWTH = 16, 4
@@ -115,11 +116,16 @@ def estimate(config: TrainConfig) -> str:
     """Loads the model, takes steps with batches growing up to the run's size, and discards the weights.
 
     Equal parts are computed once and episodes share prompts, so a small batch says little about a large one. For a
-    model in `config.sizes` that would have to be downloaded, the estimate comes from its shape.
+    model in `config.sizes` that would have to be downloaded, the estimate comes from its shape. Settings without effect
+    are listed at the end.
 
     Raises:
         ConfigError: the settings do not fit the envs or each other.
     """
+    return "\n".join([_estimate(config), *(f"note            {said}" for said in without_effect(config))])
+
+
+def _estimate(config: TrainConfig) -> str:
     if config.backend == "tinker":
         make_credit(config, arena_of(config))
         check_capabilities(config, tinker.TinkerBackend.capabilities)
