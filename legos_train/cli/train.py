@@ -83,7 +83,8 @@ def make_parser() -> Parser:
     p.repeated(
         "--config",
         metavar="FILE.toml",
-        help="settings from a file, applied on top of --preset, or of the defaults if there is none",
+        help="settings from a file, applied on top of --preset, or of the defaults if there is none; "
+        "the file itself may name one: preset = 'spiral'",
     )
     p.value(
         "--generate",
@@ -167,8 +168,11 @@ def split_urls(arguments: Iterable[str]) -> Iterator[str]:
 def settings(options: argparse.Namespace, rest: Sequence[str] = ()) -> dict[str, Any]:
     """The settings from presets, files, a resumed run and the options above, as plain values.
 
-    If none of them says what to train, the preset `PLAIN` applies; `rest`: the flags of single settings.
+    If none of them says what to train, the preset `PLAIN` applies; `rest`: the flags of single settings. Presets that
+    files name count as if given before those of `options`, and are added there.
     """
+    files = [read_toml(Path(file)) for file in options.config]
+    options.preset = [*(own.pop("preset") for own in files if "preset" in own), *options.preset]
     if options.smoke and not options.preset:
         raise ConfigError("--smoke is a small run of a preset: give --preset NAME too")
     if options.smoke and options.size:
@@ -182,8 +186,8 @@ def settings(options: argparse.Namespace, rest: Sequence[str] = ()) -> dict[str,
     own = "--sampling.max-tokens" in flags or _in_files(options.config, "sampling", "max_tokens") is not None
     if flags.get("--thinking", _in_files(options.config, "thinking")) == "on" and not own:
         data = sizes.with_thoughts(data)
-    for file in options.config:
-        data = merged(data, read_toml(Path(file)))
+    for of_file in files:
+        data = merged(data, of_file)
     if options.resume and not data and options.run_dir and (file := Path(options.run_dir) / "config.toml").exists():
         data = read_toml(file)
     if not (data or options.preset or options.config or options.env or flags.keys() & {"--model", "--backend"}):

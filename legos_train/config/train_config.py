@@ -18,6 +18,7 @@ from inference.text import RENDERERS
 from inference.thoughts import THINKING
 from inference.types import Dequantize
 from legos_train.config.assignments import merged
+from legos_train.config.presets import preset
 from legos_train.config.sections import (
     ActorEntry,
     AsyncSettings,
@@ -199,12 +200,15 @@ class TrainConfig(Section):
 
     @classmethod
     def load(cls, path: Path) -> TrainConfig:
-        """The settings in a TOML file.
+        """The settings in a TOML file, over those of the preset that it names, if any (`preset = "spiral"`).
 
         Raises:
             ConfigError: the file is missing, is not TOML, or a key is unknown or wrong.
         """
-        return from_dict(read_toml(path), str(path))
+        data = read_toml(path)
+        if (name := data.pop("preset", None)) is not None:
+            data = merged(preset(name), data)
+        return from_dict(data, str(path))
 
     @property
     def credit_names(self) -> set[str]:

@@ -11,7 +11,7 @@ import pytest
 from legos_train import Actor, Arena, ConfigError, train
 from legos_train.cli.main import main
 from legos_train.cli.train import make_parser, settings
-from legos_train.config import TrainConfig, from_dict, merged, preset, read_toml
+from legos_train.config import TrainConfig, from_dict, merged, preset
 from legos_train.disk import MetricsFile
 from legos_train.observe.trackers import flatten
 from legos_train.run import build
@@ -180,7 +180,11 @@ def test_the_command_line_names_held_out_envs(capsys: pytest.CaptureFixture[str]
 
 
 def test_the_transfer_example_measures_what_it_does_not_train_on() -> None:
-    config = from_dict(merged(preset("spiral", smoke=True), read_toml(TRANSFER)))
+    config = TrainConfig.load(TRANSFER)
+    assert config == from_dict(settings(make_parser().parse_args(["--config", str(TRANSFER)])))
+    assert config.reply == preset("spiral")["reply"] and [e.id for e in config.env] == [
+        e["id"] for e in preset("spiral")["env"]
+    ]
     gsm8k = config.eval.env[0]
     assert (gsm8k.id, gsm8k.source, gsm8k.args["split"], gsm8k.games) == ("GSM8K-v0", "hf", "test", 200)
     assert {"gsm8k", "connect_four", "liars_dice"} == {entry.label for entry in config.eval.env}
@@ -189,7 +193,7 @@ def test_the_transfer_example_measures_what_it_does_not_train_on() -> None:
 
 @pytest.mark.slow
 def test_the_transfer_example_trains_on_games_and_measures_problems(tmp_path: Path) -> None:
-    data = merged(preset("spiral", smoke=True), read_toml(TRANSFER))
+    data = settings(make_parser().parse_args(["--config", str(TRANSFER), "--smoke"]))
     problems = Path(__file__).parents[1] / "envs/data/gsm8k.jsonl"
     config = from_dict(merged(data, {"run_dir": tmp_path / "run", "batch_size": 2, "eval": {"games": 2}}))
     gsm8k, *games = config.eval.env

@@ -195,3 +195,15 @@ def test_thoughts_fit_every_preset(size: str) -> None:
 
 def test_whether_a_model_is_here(tmp_path: Path) -> None:
     assert is_here("tiny") and is_here(tmp_path) and not is_here("nobody-has-this/no-such-model-4bit")
+
+
+def test_a_file_may_name_its_preset(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('preset = "nim"\nsteps = 3\n')
+    options = train_flags.make_parser().parse_args(["--config", str(file)])
+    for config in (TrainConfig.load(file), from_dict(train_flags.settings(options))):
+        assert config.env[0].id == "Nim-v0" and config.steps == 3
+    for wrong in ('"nin"', "5"):
+        file.write_text(f"preset = {wrong}\n")
+        with pytest.raises(ConfigError, match="unknown preset"):
+            TrainConfig.load(file)

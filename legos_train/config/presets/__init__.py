@@ -50,7 +50,7 @@ def preset(name: str, *, smoke: bool = False, size: str | None = None) -> dict[s
     """
     names = preset_names()
     if name not in names:
-        near = difflib.get_close_matches(name, names, 1)
+        near = difflib.get_close_matches(str(name), names, 1)
         hint = f", did you mean {near[0]!r}?" if near else f"; available: {', '.join(names)}"
         raise ConfigError(f"unknown preset {name!r}{hint}")
     data = tomllib.loads((resources.files(__name__) / f"{name}.toml").read_text(encoding="utf-8"))
