@@ -48,7 +48,7 @@ They know the generated problems: `oracle` is always right, `wrong` always off b
 | `*=scripted:oracle solver_0=scripted:wrong` | `solver_0 -0.5, solver_1 1` | `penalty=0.5` |
 | `*=scripted:wrong` | `solver -1` | |
 | `*=scripted:coin` | `solver 0` | |
-| `*=scripted:wrong` | `solver 1` | `paid_by="majority"` |
+| `*=scripted:wrong` | `solver 1` | `paid_by="majority"` | `+1` |
 | `*=scripted:coin` | `solver 0.375` | `paid_by="majority"` |
 | `*=scripted:coin` | `solver 0.375` | `paid_by="majority", num_solvers=4` |
 
