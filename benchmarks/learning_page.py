@@ -23,8 +23,8 @@ from legos_train.observe.report.svg import Figure, Line, line_chart, standalone
 HEAD = """# What learns
 
 One command trains each environment on two CPU cores and measures it on seeds, and where there are any on items, that
-training never saw. The models ship with Legos: `tiny` for games with exact numbers except Liar's dice, `small` for
-that and the rest.
+training never saw. The models ship with Legos: `tiny` for games with exact numbers, `small` for Liar's dice and the
+rest.
 
     python -m benchmarks.learning_tasks --seeds 0 1 2
     python -m benchmarks.learning_tasks LeducPoker-v0 --seeds 11 12 13 14 15
