@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import legos_envs
 from legos_train import ConfigError, Trainer, train
 from legos_train.config import merged
 from legos_train.credit import METHODS
@@ -24,7 +25,15 @@ KUHN, SOLO = {"id": "KuhnPoker-v0"}, {"id": "GSM8K-v0", "args": {"level": 1}}
 CHAT = {"id": "KuhnPoker-v0", "name": "chat", "args": {"memory": "chat", "num_rounds": 2}}
 TREE = {"id": "ProposerSolver-v0", "name": "tree", "args": {"num_solvers": 2}}
 THREE = {"id": "LiarsDice-v0", "name": "three", "args": {"num_players": 3, "dice": 1, "faces": 2}}
-CHOICES: dict[str, list[tuple[str, dict[str, Any]]]] = {
+SPICE = {"id": "SPICE-v0"}
+Choices = dict[str, list[tuple[str, dict[str, Any]]]]
+LEAGUES = [
+    (mode, {"league": {"mode": mode, "payoff_games": 2, "opponents": ["random"] if mode == "fixed" else []}})
+    for mode in MODES
+]
+AVERAGES = [(kind, {"average": {"kind": kind}}) for kind in ("ema", "uniform", "polynomial", "none")]
+LEARNERS: list[tuple[str, dict[str, Any]]] = [("one policy", {}), ("a learner a seat", {"learner": []})]
+SAMPLED: Choices = {
     "env": [
         ("kuhn", {"env": [KUHN]}),
         ("chat", {"env": [CHAT]}),
@@ -32,18 +41,49 @@ CHOICES: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("two envs", {"env": [KUHN, SOLO]}),
         ("three seats", {"env": [THREE, KUHN]}),
         ("tree", {"env": [TREE]}),
+        ("items", {"env": [KUHN, SOLO], "curriculum": {"sampler": "learnability"}}),
+        ("proposed", {"env": [TREE], "curriculum": {"sampler": "proposed_problems"}}),
+        ("corpus", {"env": [SPICE, KUHN], "curriculum": {"sampler": "corpus"}}),
     ],
     "credit": [(name, {"credit": {"name": name}}) for name in METHODS],
     "loss": [(name, {"loss": {"name": name}}) for name, row in LOSSES.items() if not row.all_actions],
-    "league": [
-        (mode, {"league": {"mode": mode, "payoff_games": 2, "opponents": ["random"] if mode == "fixed" else []}})
-        for mode in MODES
-    ],
+    "league": LEAGUES,
+    "learners": LEARNERS,
     "mode": [("sync", {}), ("async", {"asynchronous": {"enabled": True, "backend": "thread"}})],
     "reuse": [("once", {}), ("twice", {"replay": {"reuse": 2}})],
-    "average": [(kind, {"average": {"kind": kind}}) for kind in ("ema", "uniform", "polynomial", "none")],
+    "reply": [(reply, {"reply": reply}) for reply in ("env", "boxed", "boxed_reasoning")],
+    "average": AVERAGES,
     "keep": [(keep, {"filter": {"keep": keep}}) for keep in ("all", "winners", "success", "positive")],
     "kl": [("kl", {}), ("magnet", {"loss": {"magnet_every": 1}}), ("entropy", {"loss": {"entropy": 0.01}})],
+}
+ALL_ACTIONS: Choices = {
+    "env": [
+        ("kuhn", {"env": [KUHN]}),
+        ("chat", {"env": [CHAT]}),
+        ("three seats", {"env": [THREE, KUHN]}),
+        ("pig", {"env": [{"id": "PigDice-v0", "args": {"goal": 10}}, KUHN]}),
+        ("line", {"env": [{"id": "TicTacToe-v0"}, KUHN]}),
+    ],
+    "loss": [
+        (name, {"loss": {"name": name, "aggregation": "constant", "legality": 1.0}})
+        for name, row in LOSSES.items()
+        if row.all_actions
+    ],
+    "values": [
+        ("tree or branches", {}),
+        ("branches", {"branch": {"when": "always"}}),
+        ("twice", {"branch": {"when": "always", "points": 2, "rollouts": 2}}),
+    ],
+    "league": LEAGUES,
+    "learners": LEARNERS,
+    "reply": [(reply, {"reply": reply}) for reply in ("env", "boxed")],
+    "updates": [("one", {}), ("several", {"optim": {"minibatches": 2, "epochs": 2}})],
+    "average": AVERAGES,
+    "kl": [
+        ("kl", {}),
+        ("magnet", {"loss": {"magnet_every": 1, "magnet_base": 0.1}}),
+        ("entropy", {"loss": {"entropy": 0.01}}),
+    ],
 }
 REFUSALS = (
     r"league\.mode = '\w+' needs two trained seats in GSM8K-v0",
@@ -76,16 +116,31 @@ def all_pairs(sizes: list[int]) -> list[list[int]]:
     return rows
 
 
-ROWS = all_pairs([len(choices) for choices in CHOICES.values()])
+TABLES = {
+    name: (choices, all_pairs([len(column) for column in choices.values()]))
+    for name, choices in (("sampled", SAMPLED), ("all actions", ALL_ACTIONS))
+}
 
 
 def parameters() -> list[Any]:
     found = []
-    for row in ROWS:
-        chosen = [choices[index] for choices, index in zip(CHOICES.values(), row, strict=True)]
-        name = ", ".join(name for name, _ in chosen)
-        found.append(pytest.param([settings for _, settings in chosen], id=name))
+    for choices, rows in TABLES.values():
+        for row in rows:
+            chosen = [column[index] for column, index in zip(choices.values(), row, strict=True)]
+            name = ", ".join(name for name, _ in chosen)
+            found.append(pytest.param([settings for _, settings in chosen], id=name))
     return found
+
+
+def a_learner_a_seat(envs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Learners `even` and `odd`: the trained roles of each env go to them by turns."""
+    roles: dict[str, list[str]] = {"even": [], "odd": []}
+    for entry in envs:
+        env = legos_envs.make(entry["id"], **entry.get("args", {})).unwrapped
+        trained = dict.fromkeys(seat.role for seat in env.seats.values() if seat.trainable)
+        for number, role in enumerate(trained):
+            roles[("even", "odd")[number % 2]].append(f"{entry.get('name', entry['id'])}/{role}")
+    return [{"name": name, "roles": own} for name, own in roles.items() if own]
 
 
 @pytest.mark.quick(1)
@@ -94,8 +149,10 @@ def test_a_combination_trains_or_is_refused(chosen: list[dict[str, Any]], tmp_pa
     settings: dict[str, Any] = {"steps": 2, "batch_size": 8, "eval": {"every": 0, "games": 2}, "max_batch_tokens": 4096}
     for choice in chosen:
         settings = merged(settings, choice)
-    config = small(tmp_path / "run", **settings)
+    if "learner" in settings:
+        settings["learner"] = a_learner_a_seat(settings["env"])
     try:
+        config = small(tmp_path / "run", **settings)
         if config.asynchronous.enabled:
             assert train(config, quiet=True).steps == 2
             return
@@ -110,8 +167,10 @@ def test_a_combination_trains_or_is_refused(chosen: list[dict[str, Any]], tmp_pa
         trainer.parts.close()
 
 
-def test_every_pair_of_choices_is_there_and_most_rows_are_not_refused() -> None:
-    sizes = [len(choices) for choices in CHOICES.values()]
+@pytest.mark.parametrize("table", TABLES)
+def test_every_pair_of_choices_is_there_and_most_rows_are_not_refused(table: str) -> None:
+    choices, rows = TABLES[table]
+    sizes = [len(column) for column in choices.values()]
     for a, b in combinations(range(len(sizes)), 2):
-        assert {(row[a], row[b]) for row in ROWS} == set(product(range(sizes[a]), range(sizes[b])))
-    assert len(ROWS) < 120, "a cheap test of many thousand combinations"
+        assert {(row[a], row[b]) for row in rows} == set(product(range(sizes[a]), range(sizes[b])))
+    assert len(rows) < 150, "a cheap test of many thousand combinations"
