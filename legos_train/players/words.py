@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from legos_train.players.endpoint import EndpointPlayer
 from legos_train.players import bases as bases  # noqa: PLC0414  other rooms enter these here
 from legos_train.players import strategies as strategies  # noqa: PLC0414
-from legos_train.players.actors import TOKENS, default_tokens
+from legos_train.players.actors import CONNECTIONS, TIMEOUT, TOKENS, default_tokens
 from legos_train.players.chat_api import checked_word, is_endpoint
 from legos_train.players.names import PUBLISHED as PUBLISHED  # noqa: PLC0414
 from legos_train.players.names import fingerprint as fingerprint  # noqa: PLC0414
@@ -82,8 +82,8 @@ class Cast:
         dequantize: Dequantize = "auto",
         threads: Threads | None = "auto",
         ask: str = "",
-        timeout: float = 120.0,
-        connections: int = 32,
+        timeout: float = TIMEOUT,
+        connections: int = CONNECTIONS,
         body: Mapping[str, Any] | None = None,
     ):
         if given := [name for name in body or () if SECRET_NAME.fullmatch(name)]:
