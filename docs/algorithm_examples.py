@@ -81,7 +81,7 @@ def credit_example(name: str) -> str:
     text += "advantages are those of the turns in their order."
     if name in ("rae", "same_prompt"):
         text += " *Later* is the same batch once more: the baselines have now seen the first one."
-    methods = {label: _maker(name, options) for label, options in VARIANTS[name].items()}
+    methods = {label: _maker(name, options) for label, options in VARIANTS.get(name, {name: {}}).items()}
     return f"{text}\n\n{credit_table(GAMES, methods)}"
 
 
@@ -108,19 +108,17 @@ def _maker(name: str, options: Mapping[str, Any]) -> Callable[[], Any]:
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "rae": {"first batch": {}, "later": {"later": True}, "later, gamma 0.5": {"gamma": 0.5, "later": True}},
     "grpo": {"grpo": {}, "std": {"std": True}, "per_role off": {"per_role": False}},
-    "rloo": {"rloo": {}},
     "same_prompt": {
         "first batch": {"pseudo_count": 2.0},
         "later": {"pseudo_count": 2.0, "later": True},
         "pseudo_count 0": {"pseudo_count": 0.0},
     },
-    "per_role_norm": {"per_role_norm": {}},
     "turn_level": {"turn_level": {}, "gamma 0.5": {"gamma": 0.5}},
     "agent_turn": {"agent_turn": {}, "std": {"std": True}},
     "gigpo": {"gigpo": {}, "step_weight 0": {"step_weight": 0.0}},
     "reinforce": {"reinforce": {}, "gamma 0.5": {"gamma": 0.5}},
-    "constant": {"constant": {}},
 }
+"""Columns of an example, with their options; a method that is not here has one column, with its defaults."""
 
 
 def credit_table(batch: Sequence[Episode], methods: Mapping[str, Callable[[], Any]]) -> str:

@@ -108,7 +108,9 @@ TWO_STEPS = ("--steps", "2", "--batch-size", "4", "--lora.rank", "4", "--eval.ev
 PAGES = """
 import make_algorithm_pages, make_env_pages
 
-said += [[one.name for one in make_algorithm_pages.algorithms()], make_env_pages.table()]
+new = ("coin", "plain")
+said.append({one.name: make_algorithm_pages.page(one) for one in make_algorithm_pages.algorithms() if one.name in new})
+said.append(make_env_pages.table())
 """
 
 
@@ -132,9 +134,10 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
 @pytest.mark.parametrize(("setting", "name"), [("credit", "coin"), ("loss", "plain")])
 def test_a_method_is_one_declaration_in_one_file(found: tuple[Path, list[Any]], setting: str, name: str) -> None:
     """A credit method is a class, a loss a function."""
-    folder, (usage, *_, algorithms, _) = found
+    folder, (usage, *_, pages, _) = found
     choices = usage.partition(f"--{setting}.name {{")[2].partition("}")[0]
-    assert name in choices and name in algorithms
+    assert name in choices
+    assert f"legos train --{setting}.name {name}" in pages[name] and "## An example" in pages[name]
     settings = tomllib.loads((folder / "run/config.toml").read_text())
     assert settings[setting]["name"] == name and (folder / "run/metrics.jsonl").stat().st_size
 
