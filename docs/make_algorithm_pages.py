@@ -5,7 +5,6 @@ python docs/make_algorithm_pages.py    # the pages, into docs/_generated/algorit
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from legos_train import TrainConfig
 from legos_train.arena.curriculum import SAMPLERS
 from legos_train.config import sections
 from legos_train.credit import METHODS, CreditSettings, PerEnv, PerLearner, PerRole
+from legos_train.credit.methods import options_of
 from legos_train.league import MODES, LeagueSettings
 from legos_train.loss import LOSSES, LossSettings, penalties, tokens
 from legos_train.rollout import filters
@@ -93,12 +93,12 @@ def write(folder: Path = FOLDER) -> list[str]:
 def algorithms() -> Iterator[Algorithm]:
     """All of them, by kind."""
     for name, method in METHODS.items():
-        fields = credit_fields(method)
+        fields = tuple(options_of(name))
         tree = name == "hierarchical_grpo"
         note = (GROUPED if tree or getattr(method, "groups", False) else "") + (ALONE if tree else "")
         yield Algorithm(
             name, "credit", (method,), CreditSettings, fields, "credit", f"legos train --credit.name {name}",
-            example=partial(credit_example, name), note=f"{note}\n\nIn Python: `{signature(method)}`.".strip(),
+            example=partial(credit_example, name), note=f"{note}\n\nIn Python: `{signature(name)}`.".strip(),
         )  # fmt: skip
     toml = '[[env]]\nid = "KuhnPoker-v0"\n\n[[env]]\nid = "GSM8K-v0"\ncredit = "grpo"'
     yield Algorithm(
@@ -181,17 +181,10 @@ def corrections() -> Iterator[Algorithm]:
     )  # fmt: skip
 
 
-def credit_fields(method: type[Any]) -> tuple[str, ...]:
-    """The settings of a credit method; an option that has none is for Python only."""
-    options = {} if method.__init__ is object.__init__ else inspect.signature(method).parameters
-    fields = [option for option in options]
-    return tuple(field for field in fields if field in CreditSettings.model_fields)
-
-
-def signature(method: type[Any]) -> str:
-    """How a method is made in Python, with its own defaults."""
-    options = {} if method.__init__ is object.__init__ else inspect.signature(method).parameters
-    return f"legos_train.credit.{method.__name__}({', '.join(f'{p.name}={p.default!r}' for p in options.values())})"
+def signature(name: str) -> str:
+    """How a credit method is made in Python, with its own defaults."""
+    options = ", ".join(f"{p.name}={p.default!r}" for p in options_of(name).values())
+    return f"legos_train.credit.{METHODS[name].__name__}({options})"
 
 
 def page(one: Algorithm) -> str:

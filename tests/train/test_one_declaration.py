@@ -33,12 +33,22 @@ class CoinCredit(Stateless):
     When not: ever.
 
     Source: this test.
+
+    Args:
+        bias: added to both sides.
+        tails: first seats get tails.
     """
 
     name = "coin"
 
+    def __init__(self, bias: float = 0.5, tails: bool = False) -> None:
+        self.first, self.bias = -1.0 if tails else 1.0, bias
+
+    def side(self, seat):
+        return self.first * (1.0 - 2.0 * seat) + self.bias
+
     def assign(self, episodes):
-        return [{t.agent: np.full(len(t.turns), 1.0 - 2.0 * i) for i, t in enumerate(trained(e))} for e in episodes]
+        return [{t.agent: np.full(len(t.turns), self.side(i)) for i, t in enumerate(trained(e))} for e in episodes]
 '''
 LOSS = """
 from legos_train.loss.tokens import loss
@@ -121,7 +131,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     (folder / "coin.py").write_text(CREDIT)
     (folder / "echo_game.py").write_text(GAME)
     before = f"import legos_train.credit as room; room.__path__.append({str(folder)!r})\n{LOSS}\nimport echo_game"
-    chosen = ("--credit.name", "coin", "--loss.name", "plain")
+    (folder / "coin.toml").write_text('[credit]\nname = "coin"\nbias = 0.25\n')
+    chosen = ("--config", str(folder / "coin.toml"), "--credit.tails", "--loss.name", "plain")
     commands = [
         ("train", "--help"),
         ("envs", "list"),
@@ -140,6 +151,15 @@ def test_a_method_is_one_declaration_in_one_file(found: tuple[Path, list[Any]], 
     assert f"legos train --{setting}.name {name}" in pages[name] and "## An example" in pages[name]
     settings = tomllib.loads((folder / "run/config.toml").read_text())
     assert settings[setting]["name"] == name and (folder / "run/metrics.jsonl").stat().st_size
+
+
+def test_an_option_of_a_credit_method_is_an_argument_of_its_class(found: tuple[Path, list[Any]]) -> None:
+    """A key in files, a flag, and a row of its page."""
+    folder, (usage, *_, pages, _) = found
+    settings = tomllib.loads((folder / "run/config.toml").read_text())["credit"]
+    assert (settings["bias"], settings["tails"]) == (0.25, True)
+    assert "--credit.bias FLOAT" in usage and "`coin`: added to both sides. (default: 0.5)" in usage
+    assert "| `--credit.tails` | `true` or `false` | `false` | `coin`: first seats get tails. |" in pages["coin"]
 
 
 def test_the_help_of_train_says_what_each_section_is_about(found: tuple[Path, list[Any]]) -> None:
