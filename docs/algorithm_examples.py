@@ -148,8 +148,8 @@ def league_example(mode: str) -> str:
     from legos_train.league.modes import Population
     from legos_train.league.payoffs import Against, Pairs
 
-    options = LeagueSettings(mode=mode, opponents=("random",))  # type: ignore[arg-type]
-    names = ["random"] if mode == "fixed" else ["step_0", "step_5", "step_10", "random"]
+    options, row = LeagueSettings(mode=mode, opponents=("random",)), MODES[mode]
+    names = [*(("step_0", "step_5", "step_10") if row.keeps_snapshots else ()), *(("random",) if row.draws else ())]
     against, pairs = Against(), Pairs()
     wins = {"step_0": 9, "step_5": 6, "step_10": 3, "random": 8}
     for name in names:
@@ -162,10 +162,9 @@ def league_example(mode: str) -> str:
         for b in names:
             paid = beats.get((a, b), -beats.get((b, a), 0.0)) + (b == "random") * 1.0 - (a == "random") * 1.0
             pairs.add(a, b, [(paid, -paid)])
-    population = Population(options.pfsp_power, [] if mode == "mirror" else names, against, pairs, True)
-    first, _ = MODES[mode](population)
-    if not first:
+    if not names:
         return ""
+    first, _ = row.function(Population(options.pfsp_power, names, against, pairs, True))
     facts = {
         "fsp": "Three snapshots and a script, whatever the results.",
         "pfsp": "The learner won so many of its last ten games against each.",
@@ -173,9 +172,10 @@ def league_example(mode: str) -> str:
         "and all +1 from `random`.",
         "fixed": 'With `league.opponents = ["random"]`.',
     }
-    wide = mode == "pfsp"
+    wide = row.follows_results
     rows = [[f"`{m}`", *([f"{wins[m]} of 10"] if wide else []), f"{share:.2f}"] for m, share in first.items()]
-    return f"{facts[mode]}\n\n{table(['member', *(['won'] if wide else []), 'drawn with probability'], rows)}"
+    fact = facts.get(mode, "Three snapshots and a script.")
+    return f"{fact}\n\n{table(['member', *(['won'] if wide else []), 'drawn with probability'], rows)}"
 
 
 def curriculum_example() -> str:

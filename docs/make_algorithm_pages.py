@@ -34,8 +34,6 @@ from legos_train.settings import Section
 
 FOLDER = Path(__file__).parent / "_generated/algorithms"
 LEAGUE_COMMON = ("opponents", "latest", "snapshot_every", "pool", "start_from", "pool_from")
-LEAGUE_OWN = {"mirror": (), "fsp": LEAGUE_COMMON, "pfsp": ("pfsp_power", *LEAGUE_COMMON), "fixed": ("opponents",)}
-LEAGUE_OWN["psro"] = ("payoff_games", *LEAGUE_COMMON)
 
 
 class Algorithm(NamedTuple):
@@ -127,9 +125,10 @@ def algorithms() -> Iterator[Algorithm]:
         )  # fmt: skip
     yield from corrections()
     for name, mode in MODES.items():
-        opponents = " --league.opponents random optimal" if name == "fixed" else ""
+        opponents = " --league.opponents random optimal" if mode.needs_opponents else ""
+        common = LEAGUE_COMMON if mode.keeps_snapshots else ("opponents",) if mode.needs_opponents else ()
         yield Algorithm(
-            name, "league", (mode,), LeagueSettings, LEAGUE_OWN[name], "league",
+            name, "league", (mode.function,), LeagueSettings, (*mode.options, *common), "league",
             f"legos train --league.mode {name}{opponents}", example=partial(league_example, name),
         )  # fmt: skip
     for name, maker in SAMPLERS.items():

@@ -66,6 +66,23 @@ def plain(new, advantages):
     \"\"\"
     return -new * advantages
 """
+LEAGUE = """
+from legos_train.league.modes import mode
+
+
+@mode("its oldest version only")
+def oldest(population):
+    \"\"\"The first of the pool.
+
+    When: never.
+
+    When not: ever.
+
+    Source: this test.
+    \"\"\"
+    shares = {name: float(not at) for at, name in enumerate(population.members)}
+    return shares, shares
+"""
 GAME = '''
 from legos_envs import Seat, TextEnv, register
 
@@ -115,10 +132,11 @@ print(json.dumps(said))
 
 
 TWO_STEPS = ("--steps", "2", "--batch-size", "4", "--lora.rank", "4", "--eval.every", "0", "--eval.games", "2")
+LEAGUE_OPTIONS = ("--league.mode", "oldest", "--league.snapshot-every", "1", "--league.latest", "0")
 PAGES = """
 import make_algorithm_pages, make_env_pages
 
-new = ("coin", "plain")
+new = ("coin", "plain", "oldest")
 said.append({one.name: make_algorithm_pages.page(one) for one in make_algorithm_pages.algorithms() if one.name in new})
 said.append(make_env_pages.table())
 """
@@ -130,14 +148,26 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     folder = tmp_path_factory.mktemp("declared")
     (folder / "coin.py").write_text(CREDIT)
     (folder / "echo_game.py").write_text(GAME)
-    before = f"import legos_train.credit as room; room.__path__.append({str(folder)!r})\n{LOSS}\nimport echo_game"
+    before = (
+        f"import legos_train.credit as room; room.__path__.append({str(folder)!r})\n{LOSS}\n{LEAGUE}\nimport echo_game"
+    )
     (folder / "coin.toml").write_text('[credit]\nname = "coin"\nbias = 0.25\n')
-    chosen = ("--config", str(folder / "coin.toml"), "--credit.tails", "--loss.name", "plain")
+    chosen = ("--config", str(folder / "coin.toml"), "--credit.tails", "--loss.name", "plain", *LEAGUE_OPTIONS)
     commands = [
         ("train", "--help"),
         ("envs", "list"),
         ("envs", "show", "Echo-v0"),
-        ("train", "--env", "echo_game:Echo-v0", *chosen, *TWO_STEPS, "--run-dir", str(folder / "run")),
+        (
+            "train",
+            "--env",
+            "echo_game:Echo-v0",
+            "--env",
+            "Nim-v0",
+            *chosen,
+            *TWO_STEPS,
+            "--run-dir",
+            str(folder / "run"),
+        ),
     ]
     return folder, declared(before, folder, *commands, page=PAGES)
 
@@ -160,6 +190,17 @@ def test_an_option_of_a_credit_method_is_an_argument_of_its_class(found: tuple[P
     assert (settings["bias"], settings["tails"]) == (0.25, True)
     assert "--credit.bias FLOAT" in usage and "`coin`: added to both sides. (default: 0.5)" in usage
     assert "| `--credit.tails` | `true` or `false` | `false` | `coin`: first seats get tails. |" in pages["coin"]
+
+
+def test_a_league_rule_is_one_function_in_one_file(found: tuple[Path, list[Any]]) -> None:
+    folder, (usage, *_, pages, _) = found
+    assert "`oldest`: its oldest version only" in " ".join(usage.replace("│", " ").split())
+    page = pages["oldest"]
+    assert "legos train --league.mode oldest" in page and "`--league.snapshot-every`" in page
+    assert "| `step_0` | 1.00 |" in page and "| `step_10` | 0.00 |" in page
+    rows = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["league"]["members"] == 3  # of steps 0, 1 and 2
+    assert tomllib.loads((folder / "run/config.toml").read_text())["league"]["mode"] == "oldest"
 
 
 def test_the_help_of_train_says_what_each_section_is_about(found: tuple[Path, list[Any]]) -> None:
