@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from types import MethodType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from algorithm_examples import credit_example, curriculum_example, filter_example, league_example
 from loss_examples import (
@@ -133,9 +132,9 @@ def algorithms() -> Iterator[Algorithm]:
         )  # fmt: skip
     for name, maker in SAMPLERS.items():
         fields = ("share", "low", "high", "max_age", "capacity")
-        env = {"proposed_problems": "ProposerSolver-v0", "learnability": "GSM8K-v0", "corpus": "SPICE-v0"}[name]
+        env, about = sections.SAMPLERS[name].env, getattr(maker, "__self__", maker)
         yield Algorithm(
-            name, "curriculum", (cast(MethodType, maker).__self__,), sections.CurriculumSettings, fields, "curriculum",
+            name, "curriculum", (about,), sections.CurriculumSettings, fields, "curriculum",
             f"legos train --env {env} --curriculum.sampler {name}", example=curriculum_example,
         )  # fmt: skip
     yield Algorithm(

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from inference.address import Address, SecretError
+from legos_train.config.curriculum_settings import SAMPLERS as SAMPLERS  # noqa: PLC0414
+from legos_train.config.curriculum_settings import CurriculumSettings as CurriculumSettings  # noqa: PLC0414
 from legos_train.config.eval_settings import EvaluationSettings as EvaluationSettings  # noqa: PLC0414
 from legos_train.config.eval_settings import HeldOutEntry as HeldOutEntry  # noqa: PLC0414
 from legos_train.players.actors import checked_word
@@ -215,23 +217,6 @@ class ReplaySettings(Section):
     """Maximum age of an episode, in optimiser steps; older ones are dropped before use."""
     capacity: int = Field(default=8, ge=1)
     """Maximum batches kept; the oldest is dropped first."""
-
-
-class CurriculumSettings(Section):
-    """A store that episodes share: problems, corpus passages, anything that a task sampler passes to `reset`."""
-
-    sampler: str | None = None
-    """Task sampler: `proposed_problems`, `learnability`, `corpus`, or `module:function`; none: no artifact store."""
-    share: float = Field(default=0.5, ge=0, le=1)
-    """Share of episodes whose task the sampler draws; `proposed_problems` first waits until enough are stored."""
-    low: float = Field(default=0.1, ge=0, le=1)
-    """Learnability gate: artifacts with a lower pass rate are not drawn."""
-    high: float = Field(default=0.9, ge=0, le=1)
-    """Learnability gate: artifacts with a higher pass rate are not drawn."""
-    max_age: int | None = Field(default=None, ge=1)
-    """Steps after which an artifact is no longer drawn."""
-    capacity: int = Field(default=10_000, ge=1)
-    """Maximum number of artifacts kept; the least learnable is dropped first."""
 
 
 class MonitorSettings(Section):
