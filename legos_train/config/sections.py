@@ -300,11 +300,12 @@ class LogSettings(Section):
     """Episodes per step kept in rollouts.jsonl, evenly spaced in the batch."""
     rollouts_every: int = Field(default=10, ge=1)
     """Steps between such samples; the first and the last step are always logged."""
-    wandb: str | None = None
+    # Each field with a title is a tracker, opened by its row of `TRACKERS` in observe/trackers.py.
+    wandb: str | None = Field(default=None, title="Weights & Biases")
     """Project name: also log to Weights & Biases (extra `wandb`; WANDB_MODE=offline keeps it on this machine)."""
-    trackio: str | None = None
+    trackio: str | None = Field(default=None, title="trackio")
     """Project name: also log to trackio (install it yourself)."""
-    tensorboard: bool = False
+    tensorboard: bool = Field(default=False, title="TensorBoard")
     """Also write TensorBoard event files into the run directory (needs tensorboardX or torch)."""
     progress: Literal["auto", "rich", "plain", "json"] = "auto"
     """What is printed: a live dashboard (`rich`), a short line per step (`plain`; in a notebook every tenth), or each
