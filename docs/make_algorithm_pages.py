@@ -55,6 +55,12 @@ class Algorithm(NamedTuple):
     def title(self) -> str:
         return TITLES.get(self.name, self.name)
 
+    @property
+    def file(self) -> str:
+        """The name of its page, with its kind where two tables have the name: `mirror` is a loss and a league mode."""
+        twice = sum(self.name in table for table in (METHODS, LOSSES, MODES, SAMPLERS)) > 1
+        return f"{self.name}_{self.kind}" if twice else self.name
+
 
 TITLES = {
     "per_env": "A credit method per environment",
@@ -81,10 +87,10 @@ KINDS = {
 
 
 def write(folder: Path = FOLDER) -> list[str]:
-    """Writes `index.md` and `NAME.md` for each algorithm into a folder; returns the names."""
+    """Writes `index.md` and `NAME.md` for each algorithm into a folder; returns their names."""
     every = list(algorithms())
-    write_pages(folder, {**{one.name: page(one) for one in every}, "index": index(every)})
-    return [one.name for one in every]
+    write_pages(folder, {**{one.file: page(one) for one in every}, "index": index(every)})
+    return [one.file for one in every]
 
 
 def algorithms() -> Iterator[Algorithm]:
@@ -217,12 +223,12 @@ def index(every: Iterable[Algorithm]) -> str:
     parts = ["# Every algorithm", INTRODUCTION]
     for kind, (title, text) in KINDS.items():
         rows = [
-            [f"[{one.title if one.name in TITLES else f'`{one.name}`'}]({one.name}.md)", summary(one)]
+            [f"[{one.title if one.name in TITLES else f'`{one.name}`'}]({one.file}.md)", summary(one)]
             for one in every
             if one.kind == kind
         ]
         parts += [f"## {title}", text, table(["name", "what"], rows)]
-    return "\n\n".join([*parts, toctree(one.name for one in every)])
+    return "\n\n".join([*parts, toctree(one.file for one in every)])
 
 
 def summary(one: Algorithm) -> str:

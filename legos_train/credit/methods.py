@@ -8,13 +8,15 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from legos_train.credit.assigner import METHODS, CreditAssigner
 
 for _file in pkgutil.iter_modules(importlib.import_module("legos_train.credit").__path__):
     if _file.name not in ("methods", "credit_settings"):
         importlib.import_module(f"legos_train.credit.{_file.name}")
+for _name in sorted(METHODS):  # in one order, whichever file was imported first
+    METHODS[_name] = METHODS.pop(_name)
 
 
 def make_credit(name: str, **options: Any) -> CreditAssigner:
@@ -72,11 +74,17 @@ def declared_options() -> dict[str, Option]:
                 known = Option(annotation, parameter.default, (), text)
             elif (known.annotation, known.default) != (annotation, parameter.default):
                 raise TypeError(
-                    f"credit option {option!r} is {annotation} = {parameter.default!r} in {name!r}, but "
-                    f"{known.annotation} = {known.default!r} in {known.methods[0]!r}; make them equal, or rename one"
+                    f"credit option {option!r} is {_type(annotation)} = {parameter.default!r} in {name!r}, but "
+                    f"{_type(known.annotation)} = {known.default!r} in {known.methods[0]!r}; give both the same "
+                    "annotation and default, or rename one"
                 )
             found[option] = known._replace(methods=(*known.methods, name))
     return found
+
+
+def _type(annotation: Any) -> str:
+    kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    return str(getattr(kind, "__name__", kind))
 
 
 def _described(annotation: Any) -> str:

@@ -47,11 +47,11 @@ def test_every_option_of_a_method_is_a_setting_with_its_default():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ("std: float = 0.5", "credit option 'std' is float = 0.5 in 'other', but bool = False in 'agent_turn'; give"),
         (
-            "std: float = 0.5",
-            r"credit option 'std' is <class 'float'> = 0.5 in 'other', but .*bool.* = False in 'grpo'",
+            "gamma: Gamma = 0.5",
+            "credit option 'gamma' is float = 0.5 in 'other', but float = 1.0 in 'agent_turn'; give",
         ),
-        ("gamma: Gamma = 0.5", r"credit option 'gamma' is .* = 0.5 in 'other', but .* = 1.0 in 'rae'"),
         ("odds", "credit 'other': the option 'odds' needs a default"),
     ],
 )

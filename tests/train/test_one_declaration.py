@@ -66,6 +66,15 @@ def plain(new, advantages):
     \"\"\"
     return -new * advantages
 """
+RENDERER = """
+import inference.text.templates as templates
+
+templates.RENDERERS["terse"] = templates.NamedTemplate(
+    "{% for message in messages %}{{ message.role[0] + ' ' + message.content + eos_token + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'a ' }}{% endif %}",
+    (),
+)
+"""
 LEAGUE = """
 from legos_train.league.modes import mode
 
@@ -134,27 +143,37 @@ print(json.dumps(said))
 TWO_STEPS = ("--steps", "2", "--batch-size", "4", "--lora.rank", "4", "--eval.every", "0", "--eval.games", "2")
 LEAGUE_OPTIONS = ("--league.mode", "oldest", "--league.snapshot-every", "1", "--league.latest", "0")
 PAGES = """
-import make_algorithm_pages, make_env_pages
+import make_algorithm_pages, make_cli_pages, make_env_pages, make_guide_tables
 
 new = ("coin", "plain", "oldest")
+said.append([make_cli_pages.page(verb) for verb in ("train", "eval")])
 said.append({one.name: make_algorithm_pages.page(one) for one in make_algorithm_pages.algorithms() if one.name in new})
-said.append(make_env_pages.table())
+said.append(make_env_pages.table() + "".join(make_guide_tables.tables().values()))
 """
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
-    """The folder of a run, and what `legos` and the docs say, in one process that declares all three."""
+    """The folder of a run, and what `legos` and the docs say, in one process that declares all of them."""
     folder = tmp_path_factory.mktemp("declared")
     (folder / "coin.py").write_text(CREDIT)
     (folder / "echo_game.py").write_text(GAME)
-    before = (
-        f"import legos_train.credit as room; room.__path__.append({str(folder)!r})\n{LOSS}\n{LEAGUE}\nimport echo_game"
-    )
+    before = f"import legos_train.credit as room; room.__path__.append({str(folder)!r})"
+    before = "\n".join([before, LOSS, RENDERER, LEAGUE, "import echo_game"])
     (folder / "coin.toml").write_text('[credit]\nname = "coin"\nbias = 0.25\n')
-    chosen = ("--config", str(folder / "coin.toml"), "--credit.tails", "--loss.name", "plain", *LEAGUE_OPTIONS)
+    chosen = (
+        "--config",
+        str(folder / "coin.toml"),
+        "--credit.tails",
+        "--loss.name",
+        "plain",
+        "--renderer",
+        "terse",
+        *LEAGUE_OPTIONS,
+    )
     commands = [
         ("train", "--help"),
+        ("eval", "--help"),
         ("envs", "list"),
         ("envs", "show", "Echo-v0"),
         (
@@ -203,6 +222,12 @@ def test_a_league_rule_is_one_function_in_one_file(found: tuple[Path, list[Any]]
     assert tomllib.loads((folder / "run/config.toml").read_text())["league"]["mode"] == "oldest"
 
 
+def test_a_chat_renderer_is_one_row_in_one_file(found: tuple[Path, list[Any]]) -> None:
+    folder, (*usages, _, _, _, pages, _, _) = found
+    assert len(usages) == len(pages) == 2 and all("terse" in text for text in [*usages, *pages])
+    assert tomllib.loads((folder / "run/config.toml").read_text())["renderer"] == "terse"
+
+
 def test_the_help_of_train_says_what_each_section_is_about(found: tuple[Path, list[Any]]) -> None:
     """tyro takes it from what makes a section, which was pydantic's `model_construct`."""
     usage = found[1][0]
@@ -212,8 +237,9 @@ def test_the_help_of_train_says_what_each_section_is_about(found: tuple[Path, li
 
 
 def test_a_game_is_one_class_in_one_file(found: tuple[Path, list[Any]]) -> None:
-    folder, (_, listed, shown, *_, guide) = found
-    assert "Echo-v0" in listed and "Say yes" in shown and "Echo-v0" in guide
+    folder, (_, _, listed, shown, *_, guide) = found
+    assert "Echo-v0" in listed and "Say yes" in shown
+    assert all(f"| [`{name}`](" in guide for name in ("Echo-v0", "coin", "plain", "oldest"))
     assert len((folder / "run/metrics.jsonl").read_text().splitlines()) == 2
 
 
