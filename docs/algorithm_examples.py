@@ -81,7 +81,7 @@ def credit_example(name: str) -> str:
     text += "advantages are those of the turns in their order."
     if name in ("rae", "same_prompt"):
         text += " *Later* is the same batch once more: the baselines have now seen the first one."
-    methods = {label: _maker(name, options) for label, options in VARIANTS[name].items()}
+    methods = {label: _maker(name, options) for label, options in VARIANTS.get(name, {name: {}}).items()}
     return f"{text}\n\n{credit_table(GAMES, methods)}"
 
 
@@ -108,19 +108,17 @@ def _maker(name: str, options: Mapping[str, Any]) -> Callable[[], Any]:
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "rae": {"first batch": {}, "later": {"later": True}, "later, gamma 0.5": {"gamma": 0.5, "later": True}},
     "grpo": {"grpo": {}, "std": {"std": True}, "per_role off": {"per_role": False}},
-    "rloo": {"rloo": {}},
     "same_prompt": {
         "first batch": {"pseudo_count": 2.0},
         "later": {"pseudo_count": 2.0, "later": True},
         "pseudo_count 0": {"pseudo_count": 0.0},
     },
-    "per_role_norm": {"per_role_norm": {}},
     "turn_level": {"turn_level": {}, "gamma 0.5": {"gamma": 0.5}},
     "agent_turn": {"agent_turn": {}, "std": {"std": True}},
     "gigpo": {"gigpo": {}, "step_weight 0": {"step_weight": 0.0}},
     "reinforce": {"reinforce": {}, "gamma 0.5": {"gamma": 0.5}},
-    "constant": {"constant": {}},
 }
+"""Columns of an example, with their options; a method that is not here has one column, with its defaults."""
 
 
 def credit_table(batch: Sequence[Episode], methods: Mapping[str, Callable[[], Any]]) -> str:
@@ -150,8 +148,8 @@ def league_example(mode: str) -> str:
     from legos_train.league.modes import Population
     from legos_train.league.payoffs import Against, Pairs
 
-    options = LeagueSettings(mode=mode, opponents=("random",))  # type: ignore[arg-type]
-    names = ["random"] if mode == "fixed" else ["step_0", "step_5", "step_10", "random"]
+    options, row = LeagueSettings(mode=mode, opponents=("random",)), MODES[mode]
+    names = [*(("step_0", "step_5", "step_10") if row.keeps_snapshots else ()), *(("random",) if row.draws else ())]
     against, pairs = Against(), Pairs()
     wins = {"step_0": 9, "step_5": 6, "step_10": 3, "random": 8}
     for name in names:
@@ -164,10 +162,9 @@ def league_example(mode: str) -> str:
         for b in names:
             paid = beats.get((a, b), -beats.get((b, a), 0.0)) + (b == "random") * 1.0 - (a == "random") * 1.0
             pairs.add(a, b, [(paid, -paid)])
-    population = Population(options.pfsp_power, [] if mode == "mirror" else names, against, pairs, True)
-    first, _ = MODES[mode](population)
-    if not first:
+    if not names:
         return ""
+    first, _ = row.function(Population(options.pfsp_power, names, against, pairs, True))
     facts = {
         "fsp": "Three snapshots and a script, whatever the results.",
         "pfsp": "The learner won so many of its last ten games against each.",
@@ -175,9 +172,10 @@ def league_example(mode: str) -> str:
         "and all +1 from `random`.",
         "fixed": 'With `league.opponents = ["random"]`.',
     }
-    wide = mode == "pfsp"
+    wide = row.follows_results
     rows = [[f"`{m}`", *([f"{wins[m]} of 10"] if wide else []), f"{share:.2f}"] for m, share in first.items()]
-    return f"{facts[mode]}\n\n{table(['member', *(['won'] if wide else []), 'drawn with probability'], rows)}"
+    fact = facts.get(mode, "Three snapshots and a script.")
+    return f"{fact}\n\n{table(['member', *(['won'] if wide else []), 'drawn with probability'], rows)}"
 
 
 def curriculum_example() -> str:

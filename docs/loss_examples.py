@@ -6,65 +6,54 @@ from collections.abc import Callable
 
 import mlx.core as mx
 import numpy as np
+from numpy.typing import NDArray
 from page_parts import table
 
-from legos_train.loss import distribution
+from legos_train.loss import LOSSES, distribution
 from legos_train.loss.penalties import entropy, entropy_top, entropy_within, kl_exact, kl_k3, legality
-from legos_train.loss.tokens import (
-    cispo,
-    expected,
-    gspo,
-    importance_sampling,
-    inside,
-    mirror,
-    ppo,
-    sft,
-    truncated_weights,
-    turn_means,
-)
+from legos_train.loss.tokens import Samples, inside, truncated_weights, turn_means
 
 CLIP = 0.2
 RATIOS = (0.5, 0.9, 1.0, 1.1, 2.0)
-TurnLoss = Callable[[mx.array, mx.array, mx.array], mx.array]
 
 
 def loss_example(name: str) -> str:
     """The loss of a few tokens and its gradient by log p, for both signs of the advantage."""
-    if name == "gspo":
-        return _gspo()
-    losses: dict[str, TurnLoss] = {
-        "ppo": lambda new, old, a: ppo(new, old, a, CLIP, CLIP),
-        "cispo": lambda new, old, a: cispo(new, old, a, CLIP, CLIP),
-        "importance_sampling": importance_sampling,
-        "expected": expected,
-        "mirror": lambda new, old, a: mirror(new, a, 1.0),
-        "sft": lambda new, old, a: sft(new),
-    }
+    row = LOSSES[name]
+    if row.by_turn:
+        return _by_turn(name)
     old = mx.full((len(RATIOS),), float(np.log(0.2)))
     new = old + mx.log(mx.array(RATIOS))
+    turns = np.arange(len(RATIOS), dtype=np.int32)
     columns = []
     for sign in (1.0, -1.0):
-        advantages = mx.full(old.shape, sign)
-        values = losses[name](new, old, advantages)
-        columns += [values, mx.grad(lambda x, a=advantages: losses[name](x, old, a).sum())(new)]
+        columns += loss_and_slope(name, new, old, mx.full(old.shape, sign), turns)
     rows = [[f"{r:g}", *(number(column[i]) for column in columns)] for i, r in enumerate(RATIOS)]
     head = ["ratio", "A = +1: loss", "gradient", "A = -1: loss", "gradient"]
-    said = " `clip_low` and `clip_high` are 0.2." if name in ("ppo", "cispo") else ""
-    said += " `mirror_step` is 1; A stands for log(q / p_0)." if name == "mirror" else ""
+    said = " `clip_low` and `clip_high` are 0.2." if row.holds != "nothing" else ""
+    said += " `mirror_step` is 1; A stands for log(q / p_0)." if row.mirror else ""
     text = f"A token that was sampled with probability 0.2; the gradient is that by log p.{said}\n\n"
     return text + table(head, rows)
 
 
-def _gspo() -> str:
-    ratios, sequence = np.array([1.5, 1.0, 0.9, 1.5, 1.6, 1.4]), np.array([0, 0, 0, 1, 1, 1], dtype=np.int32)
-    new, old, advantages = mx.log(mx.array(ratios, dtype=mx.float32)), mx.zeros(6), mx.ones(6)
+def loss_and_slope(
+    name: str, new: mx.array, old: mx.array, advantages: mx.array, sequence: NDArray[np.int32]
+) -> tuple[mx.array, mx.array]:
+    """The loss of each token under a row of `LOSSES`, and the gradient of their sum by `new`."""
+    _, index, sizes = np.unique(sequence, return_inverse=True, return_counts=True)
+    lengths = sizes[index].astype(np.int32)
 
     def loss(x: mx.array) -> mx.array:
-        return gspo(x, old, advantages, sequence, clip_low=CLIP, clip_high=CLIP)
+        return LOSSES[name](Samples(x, old, advantages, CLIP, CLIP, sequence, lengths))
 
+    return loss(new), mx.grad(lambda x: loss(x).sum())(new)
+
+
+def _by_turn(name: str) -> str:
+    ratios, sequence = np.array([1.5, 1.0, 0.9, 1.5, 1.6, 1.4]), np.array([0, 0, 0, 1, 1, 1], dtype=np.int32)
+    given = mx.log(mx.array(ratios, dtype=mx.float32)), mx.zeros(6), mx.ones(6), sequence
     means = np.exp(turn_means(np.log(ratios), sequence))
-    slope = mx.grad(lambda x: loss(x).sum())(new)
-    by_token = mx.grad(lambda x: ppo(x, old, advantages, CLIP, CLIP).sum())(new)
+    (_, slope), (_, by_token) = loss_and_slope(name, *given), loss_and_slope("ppo", *given)
     rows = [
         [str(turn + 1), f"{ratio:g}", f"{mean:.2f}", number(mine), number(other)]
         for turn, ratio, mean, mine, other in zip(sequence, ratios, means, slope, by_token)

@@ -5,12 +5,10 @@ python docs/make_algorithm_pages.py    # the pages, into docs/_generated/algorit
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from types import MethodType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from algorithm_examples import credit_example, curriculum_example, filter_example, league_example
 from loss_examples import (
@@ -27,6 +25,7 @@ from legos_train import TrainConfig
 from legos_train.arena.curriculum import SAMPLERS
 from legos_train.config import sections
 from legos_train.credit import METHODS, CreditSettings, PerEnv, PerLearner, PerRole
+from legos_train.credit.methods import options_of
 from legos_train.league import MODES, LeagueSettings
 from legos_train.loss import LOSSES, LossSettings, penalties, tokens
 from legos_train.rollout import filters
@@ -34,8 +33,6 @@ from legos_train.settings import Section
 
 FOLDER = Path(__file__).parent / "_generated/algorithms"
 LEAGUE_COMMON = ("opponents", "latest", "snapshot_every", "pool", "start_from", "pool_from")
-LEAGUE_OWN = {"mirror": (), "fsp": LEAGUE_COMMON, "pfsp": ("pfsp_power", *LEAGUE_COMMON), "fixed": ("opponents",)}
-LEAGUE_OWN["psro"] = ("payoff_games", *LEAGUE_COMMON)
 
 
 class Algorithm(NamedTuple):
@@ -57,6 +54,12 @@ class Algorithm(NamedTuple):
     @property
     def title(self) -> str:
         return TITLES.get(self.name, self.name)
+
+    @property
+    def file(self) -> str:
+        """The name of its page, with its kind where two tables have the name: `mirror` is a loss and a league mode."""
+        twice = sum(self.name in table for table in (METHODS, LOSSES, MODES, SAMPLERS)) > 1
+        return f"{self.name}_{self.kind}" if twice else self.name
 
 
 TITLES = {
@@ -84,21 +87,21 @@ KINDS = {
 
 
 def write(folder: Path = FOLDER) -> list[str]:
-    """Writes `index.md` and `NAME.md` for each algorithm into a folder; returns the names."""
+    """Writes `index.md` and `NAME.md` for each algorithm into a folder; returns their names."""
     every = list(algorithms())
-    write_pages(folder, {**{one.name: page(one) for one in every}, "index": index(every)})
-    return [one.name for one in every]
+    write_pages(folder, {**{one.file: page(one) for one in every}, "index": index(every)})
+    return [one.file for one in every]
 
 
 def algorithms() -> Iterator[Algorithm]:
     """All of them, by kind."""
     for name, method in METHODS.items():
-        fields = credit_fields(method)
+        fields = tuple(options_of(name))
         tree = name == "hierarchical_grpo"
         note = (GROUPED if tree or getattr(method, "groups", False) else "") + (ALONE if tree else "")
         yield Algorithm(
             name, "credit", (method,), CreditSettings, fields, "credit", f"legos train --credit.name {name}",
-            example=partial(credit_example, name), note=f"{note}\n\nIn Python: `{signature(method)}`.".strip(),
+            example=partial(credit_example, name), note=f"{note}\n\nIn Python: `{signature(name)}`.".strip(),
         )  # fmt: skip
     toml = '[[env]]\nid = "KuhnPoker-v0"\n\n[[env]]\nid = "GSM8K-v0"\ncredit = "grpo"'
     yield Algorithm(
@@ -127,16 +130,17 @@ def algorithms() -> Iterator[Algorithm]:
         )  # fmt: skip
     yield from corrections()
     for name, mode in MODES.items():
-        opponents = " --league.opponents random optimal" if name == "fixed" else ""
+        opponents = " --league.opponents random optimal" if mode.needs_opponents else ""
+        common = LEAGUE_COMMON if mode.keeps_snapshots else ("opponents",) if mode.needs_opponents else ()
         yield Algorithm(
-            name, "league", (mode,), LeagueSettings, LEAGUE_OWN[name], "league",
+            name, "league", (mode.function,), LeagueSettings, (*mode.options, *common), "league",
             f"legos train --league.mode {name}{opponents}", example=partial(league_example, name),
         )  # fmt: skip
     for name, maker in SAMPLERS.items():
         fields = ("share", "low", "high", "max_age", "capacity")
-        env = {"proposed_problems": "ProposerSolver-v0", "learnability": "GSM8K-v0", "corpus": "SPICE-v0"}[name]
+        env, about = sections.SAMPLERS[name].env, getattr(maker, "__self__", maker)
         yield Algorithm(
-            name, "curriculum", (cast(MethodType, maker).__self__,), sections.CurriculumSettings, fields, "curriculum",
+            name, "curriculum", (about,), sections.CurriculumSettings, fields, "curriculum",
             f"legos train --env {env} --curriculum.sampler {name}", example=curriculum_example,
         )  # fmt: skip
     yield Algorithm(
@@ -181,17 +185,10 @@ def corrections() -> Iterator[Algorithm]:
     )  # fmt: skip
 
 
-def credit_fields(method: type[Any]) -> tuple[str, ...]:
-    """The settings of a credit method; an option that has none is for Python only."""
-    options = {} if method.__init__ is object.__init__ else inspect.signature(method).parameters
-    fields = [option for option in options]
-    return tuple(field for field in fields if field in CreditSettings.model_fields)
-
-
-def signature(method: type[Any]) -> str:
-    """How a method is made in Python, with its own defaults."""
-    options = {} if method.__init__ is object.__init__ else inspect.signature(method).parameters
-    return f"legos_train.credit.{method.__name__}({', '.join(f'{p.name}={p.default!r}' for p in options.values())})"
+def signature(name: str) -> str:
+    """How a credit method is made in Python, with its own defaults."""
+    options = ", ".join(f"{p.name}={p.default!r}" for p in options_of(name).values())
+    return f"legos_train.credit.{METHODS[name].__name__}({options})"
 
 
 def page(one: Algorithm) -> str:
@@ -226,12 +223,12 @@ def index(every: Iterable[Algorithm]) -> str:
     parts = ["# Every algorithm", INTRODUCTION]
     for kind, (title, text) in KINDS.items():
         rows = [
-            [f"[{one.title if one.name in TITLES else f'`{one.name}`'}]({one.name}.md)", summary(one)]
+            [f"[{one.title if one.name in TITLES else f'`{one.name}`'}]({one.file}.md)", summary(one)]
             for one in every
             if one.kind == kind
         ]
         parts += [f"## {title}", text, table(["name", "what"], rows)]
-    return "\n\n".join([*parts, toctree(one.name for one in every)])
+    return "\n\n".join([*parts, toctree(one.file for one in every)])
 
 
 def summary(one: Algorithm) -> str:

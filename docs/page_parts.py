@@ -76,8 +76,12 @@ def settings_table(rows: Iterable[Setting], prefix: str = "", head: str = "setti
 
 
 def field_texts(model: type[BaseModel]) -> dict[str, str]:
-    """The string below each field in the source of a model, on one line."""
-    return _texts(sys.modules[model.__module__].__name__).get(model.__name__, {})
+    """What each field of a model means: its description, or the string below it in the source, on one line."""
+    found: dict[str, str] = {}
+    for kind in reversed(model.__mro__):
+        if issubclass(kind, BaseModel) and kind is not BaseModel:
+            found |= _texts(kind.__module__).get(kind.__name__, {})
+    return found | {name: field.description for name, field in model.model_fields.items() if field.description}
 
 
 @cache

@@ -30,13 +30,12 @@ Pages = dict[str, str]
 
 
 @pytest.fixture(scope="module")
-def makers() -> Iterator[tuple[ModuleType, ModuleType, ModuleType]]:
+def makers() -> Iterator[tuple[ModuleType, ...]]:
     """The modules of docs/ that make the pages, imported as conf.py does."""
     sys.path.insert(0, str(ROOT / "docs"))
     try:
-        names = ("make_algorithm_pages", "make_cli_pages", "page_parts")
-        algorithms, commands, parts = (importlib.import_module(name) for name in names)
-        yield algorithms, commands, parts
+        names = ("make_algorithm_pages", "make_cli_pages", "page_parts", "make_guide_tables")
+        yield tuple(importlib.import_module(name) for name in names)
     finally:
         sys.path.remove(str(ROOT / "docs"))
 
@@ -60,7 +59,8 @@ def test_every_algorithm_has_a_page_with_equation_source_settings_and_example(al
     assert set(get_args(CreditSettings.model_fields["name"].annotation)) == set(METHODS)
     assert set(get_args(LossSettings.model_fields["name"].annotation)) == set(LOSSES)
     assert set(get_args(LeagueSettings.model_fields["mode"].annotation)) == set(MODES)
-    known = {*METHODS, *LOSSES, *MODES, *SAMPLERS}
+    every = [*METHODS, *LOSSES, *MODES, *SAMPLERS]
+    known = {name for name in every if every.count(name) == 1} | {"mirror_loss", "mirror_league"}
     others = {"per_env", "per_learner", "per_role", "truncate_ratio", "mask_ratio", "kl", "entropy", "legality", "keep"}
     assert set(algorithms) == known | others | {"index"}
     for name in known | others:
@@ -68,9 +68,9 @@ def test_every_algorithm_has_a_page_with_equation_source_settings_and_example(al
         assert f"({name}.md)" in algorithms["index"], name
         for heading in ("## When to choose it", "**When not:**", "## How to turn it on", "## Source"):
             assert heading in page, (name, heading)
-        routed = ("per_env", "per_learner", "per_role", "mirror", "keep")
+        routed = ("per_env", "per_learner", "per_role", "mirror_league", "keep")
         assert "$$" in page or name in routed, f"{name} has no equation"
-        assert "## An example" in page or name == "mirror", f"{name} has no example"
+        assert "## An example" in page or name == "mirror_league", f"{name} has no example"
         assert "Args:" not in page and "PydanticUndefined" not in page, name
 
 
@@ -207,6 +207,13 @@ def test_facts_beside_the_parsers_are_in_the_code(makers: tuple[ModuleType, ...]
             assert file in code, file
     assert set(facts.FACTS) == set(VERBS)
     assert "| 143 | ended by SIGTERM |" in commands["train"]
+
+
+def test_the_guides_list_every_method(makers: tuple[ModuleType, ...]) -> None:
+    """After a change of a method: python docs/make_guide_tables.py"""
+    maker = makers[3]
+    for kind, text in maker.tables().items():
+        assert maker.written(kind) == text, maker.GUIDES[kind]
 
 
 def test_links_of_the_pages_lead_somewhere(algorithms: Pages, commands: Pages) -> None:

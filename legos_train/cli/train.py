@@ -19,6 +19,7 @@ from legos_train.config import (
     preset,
     preset_names,
     read_toml,
+    sections,
     sizes,
     to_toml,
 )
@@ -39,7 +40,17 @@ legos train --resume --run-dir runs/kuhn               # continue a run
 SETTINGS = """All settings, by section. Defaults reflect the options given with --help (without any: --preset kuhn).
 Each setting is also a key in a TOML file for --config: --optim.lr 1e-4 is `lr = 1e-4` in the table [optim], and none
 is written "none"."""
-ALIASES = {"generate": "--server.urls", "wandb": "--logs.wandb", "trackio": "--logs.trackio", "run_dir": "--run-dir"}
+PROJECTS = {
+    name: field.title
+    for name, field in sections.LogSettings.model_fields.items()
+    if field.title and field.annotation is not bool
+}
+"""The settings of trackers that take a project's name, and what they are called."""
+ALIASES = {
+    "generate": "--server.urls",
+    **{name: f"--logs.{name.replace('_', '-')}" for name in PROJECTS},
+    "run_dir": "--run-dir",
+}
 """Options that are aliases of settings; `--run-dir` is also parsed here because `--resume` needs it."""
 
 
@@ -92,8 +103,8 @@ def make_parser() -> Parser:
         metavar="URL",
         help="generate on servers (`legos serve` or vLLM); separate several with commas (--server.urls)",
     )
-    p.value("--wandb", metavar="PROJECT", help="also log to Weights & Biases (--logs.wandb)")
-    p.value("--trackio", metavar="PROJECT", help="also log to trackio (--logs.trackio)")
+    for name, title in PROJECTS.items():
+        p.value(f"--{name.replace('_', '-')}", metavar="PROJECT", help=f"also log to {title} ({ALIASES[name]})")
     p.add_argument(
         "--watch",
         nargs="?",

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from inference.address import OWN_KEY, Address, SecretError
+from legos_train.config.curriculum_settings import SAMPLERS as SAMPLERS  # noqa: PLC0414
+from legos_train.config.curriculum_settings import CurriculumSettings as CurriculumSettings  # noqa: PLC0414
 from legos_train.config.eval_settings import EvaluationSettings as EvaluationSettings  # noqa: PLC0414
 from legos_train.config.eval_settings import HeldOutEntry as HeldOutEntry  # noqa: PLC0414
 from legos_train.players.actors import checked_word
@@ -215,23 +217,6 @@ class ReplaySettings(Section):
     """Maximum batches kept; the oldest is dropped first."""
 
 
-class CurriculumSettings(Section):
-    """A store that episodes share: problems, corpus passages, anything that a task sampler passes to `reset`."""
-
-    sampler: str | None = None
-    """Task sampler: `proposed_problems`, `learnability`, `corpus`, or `module:function`; none: no artifact store."""
-    share: float = Field(default=0.5, ge=0, le=1)
-    """Share of episodes whose task the sampler draws; `proposed_problems` first waits until enough are stored."""
-    low: float = Field(default=0.1, ge=0, le=1)
-    """Learnability gate: artifacts with a lower pass rate are not drawn."""
-    high: float = Field(default=0.9, ge=0, le=1)
-    """Learnability gate: artifacts with a higher pass rate are not drawn."""
-    max_age: int | None = Field(default=None, ge=1)
-    """Steps after which an artifact is no longer drawn."""
-    capacity: int = Field(default=10_000, ge=1)
-    """Maximum number of artifacts kept; the least learnable is dropped first."""
-
-
 class MonitorSettings(Section):
     """Watches for collapse and for steps that teach nothing; set a limit to none to switch it off."""
 
@@ -313,11 +298,12 @@ class LogSettings(Section):
     """Episodes per step kept in rollouts.jsonl, evenly spaced in the batch."""
     rollouts_every: int = Field(default=10, ge=1)
     """Steps between such samples; the first and the last step are always logged."""
-    wandb: str | None = None
+    # Each field with a title is a tracker, opened by its row of `TRACKERS` in observe/trackers.py.
+    wandb: str | None = Field(default=None, title="Weights & Biases")
     """Project name: also log to Weights & Biases (extra `wandb`; WANDB_MODE=offline keeps it on this machine)."""
-    trackio: str | None = None
+    trackio: str | None = Field(default=None, title="trackio")
     """Project name: also log to trackio (install it yourself)."""
-    tensorboard: bool = False
+    tensorboard: bool = Field(default=False, title="TensorBoard")
     """Also write TensorBoard event files into the run directory (needs tensorboardX or torch)."""
     progress: Literal["auto", "rich", "plain", "json"] = "auto"
     """What is printed: a live dashboard (`rich`), a short line per step (`plain`; in a notebook every tenth), or each

@@ -78,9 +78,12 @@ class TrainConfig(Section):
     thinking: Literal["auto", "on", "off"] = "auto"
     """Whether the model thinks before answering, if its chat template has that switch (`enable_thinking`); auto: the
     template's default."""
-    reply: str = "env"
-    """How the prompt asks for an answer: `env` (the environment's own way), `bracket`, `boxed`, `boxed_reasoning` (step
-    by step, then `boxed`), `spiral` (the SPIRAL paper's prompt), or your own text with `{observation}` in it."""
+    reply: str = Field(
+        default="env",
+        description="How the prompt asks for an answer: "
+        + ", ".join(f"`{name}`" + f" ({row.told})" * bool(row.told) for name, row in replies.REPLIES.items())
+        + ", or your own text with `{observation}` in it.",
+    )
     train_roles: tuple[str, ...] = ()
     """Roles to train on; empty: every seat that the environment declares trainable."""
     steps: int = Field(default=250, ge=1)

@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from legos_envs.records import Episode, Trajectory
-from legos_train.credit.assigner import DECAY, GAMMA, SINGLETON, check_unit, group_of, method, returns_to_go
+from legos_train.credit.assigner import (
+    DECAY,
+    GAMMA,
+    SINGLETON,
+    Decay,
+    Gamma,
+    Singleton,
+    Std,
+    check_unit,
+    group_of,
+    method,
+    returns_to_go,
+)
 from legos_train.credit.group import MeanCredit
 
 
@@ -48,7 +60,7 @@ class AgentTurnCredit(MeanCredit):
     groups = True
 
     def __init__(
-        self, *, std: bool = False, gamma: float = GAMMA, singleton: str = SINGLETON, decay: float = DECAY
+        self, *, std: Std = False, gamma: Gamma = GAMMA, singleton: Singleton = SINGLETON, decay: Decay = DECAY
     ) -> None:
         super().__init__(std=std, singleton=singleton, decay=decay)
         self.gamma = check_unit("gamma", gamma)

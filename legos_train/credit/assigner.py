@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args, get_origin, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from legos_envs.records import Episode, Trajectory, Turn
 
@@ -15,15 +16,27 @@ Advantages = dict[str, NDArray[np.float64]]
 METHODS: dict[str, type[Any]] = {}
 """The credit methods by name; see `method`."""
 
+Decay = Annotated[float, Field(ge=0, lt=1, description="decay of the moving baseline, which is that of `rae`.")]
+Gamma = Annotated[
+    float, Field(gt=0, le=1, description="discount factor per turn, counted from the end of the episode.")
+]
+Std = Annotated[bool, Field(description="divide by the standard deviation of the group.")]
+Singleton = Annotated[
+    Literal["zero", "rae"],
+    Field(description="the advantage of an agent without peers is 0, or what `rae` would give it."),
+]
 DECAY, GAMMA = 0.95, 1.0
 SINGLETON: Literal["zero", "rae"] = "rae"
-"""Defaults that several methods and the settings share."""
+"""Options of several methods: what each accepts and means as a setting, and their defaults."""
 
 Kind = TypeVar("Kind", bound=type[Any])
 
 
 def method(kind: Kind) -> Kind:
-    """Registers a class as the credit method `kind.name`, under which settings, help and docs find it."""
+    """Registers a class as the credit method `kind.name`, under which settings, help and docs find it.
+
+    The arguments of its constructor become settings, see `methods.declared_options`.
+    """
     METHODS[kind.name] = kind
     return kind
 
@@ -148,8 +161,9 @@ def check_unit(name: str, value: float) -> float:
     return value
 
 
-def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
-    """`value` if it is one of `choices`, else ValueError."""
+def check_choice(name: str, value: str, kind: Any) -> str:
+    """`value` if it is one of those in `kind`, a `Literal`, else ValueError."""
+    choices = get_args(get_args(kind)[0] if get_origin(kind) is Annotated else kind)
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return value

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from legos_envs.records import Episode
 from legos_train.credit.assigner import (
@@ -21,6 +23,10 @@ from legos_train.credit.assigner import (
     GAMMA,
     SINGLETON,
     Advantages,
+    Decay,
+    Gamma,
+    Singleton,
+    Std,
     check_unit,
     group_of,
     method,
@@ -53,7 +59,7 @@ class GiGPOCredit(GRPOCredit):
     Source: Feng et al. 2025, "Group-in-group policy optimization", arXiv 2505.10978, sections 4.1 and 4.2.
 
     Args:
-        step_weight: of the second term, at least 0.
+        step_weight: weight of the step advantage relative to the episode's.
         gamma: in [0, 1], for the second term.
         std: divide both terms by the population standard deviation of their peers.
         singleton: `"zero"` or `"rae"`, for a trajectory without peers in the first term.
@@ -69,11 +75,11 @@ class GiGPOCredit(GRPOCredit):
     def __init__(
         self,
         *,
-        step_weight: float = 1.0,
-        gamma: float = GAMMA,
-        std: bool = False,
-        singleton: str = SINGLETON,
-        decay: float = DECAY,
+        step_weight: Annotated[float, Field(ge=0)] = 1.0,
+        gamma: Gamma = GAMMA,
+        std: Std = False,
+        singleton: Singleton = SINGLETON,
+        decay: Decay = DECAY,
     ) -> None:
         super().__init__(std=std, singleton=singleton, decay=decay)
         if not 0.0 <= step_weight < float("inf"):

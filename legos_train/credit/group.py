@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from legos_train.credit.assigner import (
     DECAY,
     SINGLETON,
     Advantages,
+    Decay,
+    Singleton,
+    Std,
     check_choice,
     group_of,
     mean,
@@ -29,6 +33,9 @@ from legos_train.credit.assigner import (
 )
 from legos_train.credit.rae import Baselines, Key, RemembersBaselines
 
+Peers = Literal["table", "role"]
+RootPeers = Literal["group", "batch"]
+
 
 class PeerCredit(RemembersBaselines):
     """Advantages from comparison with peers: one for each trajectory or, with `targets` overridden, for each turn."""
@@ -36,7 +43,7 @@ class PeerCredit(RemembersBaselines):
     name: str
 
     def __init__(self, *, singleton: str, decay: float) -> None:
-        self.singleton = check_choice("singleton", singleton, ("zero", "rae"))
+        self.singleton = check_choice("singleton", singleton, Singleton)
         self.baselines = Baselines(decay)
 
     def peers(self, index: int, episode: Episode, trajectory: Trajectory) -> tuple[Hashable, ...]:
@@ -128,7 +135,7 @@ class GRPOCredit(MeanCredit):
 
     Args:
         std: divide by the population standard deviation of the group.
-        per_role: compare within a role.
+        per_role: compare within a role; off: all trained seats of the group together (a joint mean).
         singleton: `"zero"` or `"rae"`, for a trajectory without peers.
         decay: of the fallback's moving baseline.
 
@@ -140,7 +147,7 @@ class GRPOCredit(MeanCredit):
     groups = True
 
     def __init__(
-        self, *, std: bool = False, per_role: bool = True, singleton: str = SINGLETON, decay: float = DECAY
+        self, *, std: Std = False, per_role: bool = True, singleton: Singleton = SINGLETON, decay: Decay = DECAY
     ) -> None:
         super().__init__(std=std, singleton=singleton, decay=decay)
         self.per_role = per_role
@@ -172,8 +179,9 @@ class HierarchicalGRPOCredit(MeanCredit):
 
     Args:
         std: divide by the population standard deviation of the siblings.
-        peers: `"table"` or `"role"`.
-        root_peers: `"group"` or `"batch"`.
+        peers: compare agents with the same role at one table (`table`), or also at neighbouring tables (`role`).
+            Tournaments need `role`: a seat of a match may be the only one with its role.
+        root_peers: what agents outside any table are compared with: the episode's group, or the whole batch.
         singleton: `"zero"` or `"rae"`, for a trajectory without peers.
         decay: of the fallback's moving baseline.
 
@@ -186,15 +194,15 @@ class HierarchicalGRPOCredit(MeanCredit):
     def __init__(
         self,
         *,
-        std: bool = False,
-        peers: str = "table",
-        root_peers: str = "group",
-        singleton: str = SINGLETON,
-        decay: float = DECAY,
+        std: Std = False,
+        peers: Peers = "table",
+        root_peers: RootPeers = "group",
+        singleton: Singleton = SINGLETON,
+        decay: Decay = DECAY,
     ) -> None:
         super().__init__(std=std, singleton=singleton, decay=decay)
-        self.across = check_choice("peers", peers, ("table", "role")) == "role"
-        self.root_peers = check_choice("root_peers", root_peers, ("group", "batch"))
+        self.across = check_choice("peers", peers, Peers) == "role"
+        self.root_peers = check_choice("root_peers", root_peers, RootPeers)
         self.groups = root_peers == "group" and peers == "table"  # else peers are found in the batch or the episode
 
     def peers(self, index: int, episode: Episode, trajectory: Trajectory) -> tuple[Hashable, ...]:

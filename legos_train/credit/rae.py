@@ -16,13 +16,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from legos_envs.records import Episode
 from legos_train.credit.assigner import (
     DECAY,
     GAMMA,
     Advantages,
+    Decay,
+    Gamma,
     check_choice,
     check_method,
     check_unit,
@@ -32,7 +34,7 @@ from legos_train.credit.assigner import (
     turn_discounts,
 )
 
-UPDATES = ("batch", "game", "game_first")
+Update = Literal["batch", "game", "game_first"]
 Key = tuple[str, str]  # (env id, role)
 
 
@@ -125,9 +127,9 @@ class RAECredit(RemembersBaselines):
     Args:
         decay: of the moving average, in [0, 1).
         gamma: in [0, 1]; 1 gives every turn of a trajectory the same advantage.
-        bias_correction: divide the average by 1 - d^n.
-        baseline_update: when the average moves. `batch`: after the batch; `game`: after every game, which is compared
-            with the average from before it; `game_first`: before every game is compared.
+        bias_correction: divide the moving baseline by 1 - decay^n; off, it creeps up from 0, as in the paper.
+        baseline_update: when the baseline is updated: after the batch (`batch`), after every game (`game`, the authors'
+            code), or with a game's own return before comparing the two (`game_first`, the paper).
 
     Raises:
         ValueError: a value is out of range.
@@ -136,11 +138,15 @@ class RAECredit(RemembersBaselines):
     name = "rae"
 
     def __init__(
-        self, decay: float = DECAY, gamma: float = GAMMA, bias_correction: bool = True, baseline_update: str = "batch"
+        self,
+        decay: Decay = DECAY,
+        gamma: Gamma = GAMMA,
+        bias_correction: bool = True,
+        baseline_update: Update = "batch",
     ) -> None:
         self.baselines = Baselines(decay, bias_correction)
         self.gamma = check_unit("gamma", gamma)
-        self.baseline_update = check_choice("baseline_update", baseline_update, UPDATES)
+        self.baseline_update = check_choice("baseline_update", baseline_update, Update)
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
         """See `CreditAssigner.assign`; updated after every game, the advantages depend on the order of the episodes."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from legos_envs.records import Episode
-from legos_train.credit.assigner import GAMMA, Advantages, Stateless, check_unit, method, trained, turn_discounts
+from legos_train.credit.assigner import GAMMA, Advantages, Gamma, Stateless, check_unit, method, trained, turn_discounts
 
 
 @method
@@ -36,7 +36,7 @@ class ReinforceCredit(Stateless):
 
     name = "reinforce"
 
-    def __init__(self, gamma: float = GAMMA) -> None:
+    def __init__(self, gamma: Gamma = GAMMA) -> None:
         self.gamma = check_unit("gamma", gamma)
 
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:

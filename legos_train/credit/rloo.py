@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from legos_train.credit.assigner import DECAY, SINGLETON, method
+from legos_train.credit.assigner import DECAY, SINGLETON, Decay, Singleton, method
 from legos_train.credit.group import PeerCredit
 
 
@@ -44,7 +44,7 @@ class RLOOCredit(PeerCredit):
     name = "rloo"
     groups = True
 
-    def __init__(self, *, singleton: str = SINGLETON, decay: float = DECAY) -> None:
+    def __init__(self, *, singleton: Singleton = SINGLETON, decay: Decay = DECAY) -> None:
         super().__init__(singleton=singleton, decay=decay)
 
     def relative(self, total: float, every: Sequence[float], own: Sequence[float]) -> float | None:

@@ -18,6 +18,7 @@ from legos_envs.records import Episode, Trajectory
 from legos_train.credit.assigner import (
     GAMMA,
     Advantages,
+    Gamma,
     Stateless,
     check_unit,
     method,
@@ -109,7 +110,7 @@ class TurnLevelCredit(_RoleNorm):
 
     name = "turn_level"
 
-    def __init__(self, gamma: float = GAMMA) -> None:
+    def __init__(self, gamma: Gamma = GAMMA) -> None:
         self.gamma = check_unit("gamma", gamma)
 
     def targets(self, trajectory: Trajectory) -> NDArray[np.float64]:

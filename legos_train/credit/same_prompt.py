@@ -9,15 +9,19 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from legos_envs.records import Episode, Trajectory
 from legos_train.credit.assigner import (
     DECAY,
     GAMMA,
     Advantages,
+    Decay,
+    Gamma,
     check_choice,
     check_unit,
     mean,
@@ -28,6 +32,8 @@ from legos_train.credit.assigner import (
     turn_discounts,
 )
 from legos_train.credit.rae import Baselines, Key, RemembersBaselines
+
+Target = Literal["to_go", "return"]
 
 
 @method
@@ -52,11 +58,11 @@ class SamePromptCredit(RemembersBaselines):
     the prompt in place of the input; shrunk to the baseline of SPIRAL, arXiv 2506.24119.
 
     Args:
-        pseudo_count: weight of the role's baseline, at least 0 (0: the prompt's mean alone).
+        pseudo_count: how many games the role's RAE baseline counts as (0: the prompt's mean alone).
         gamma: in [0, 1].
         decay: of the role's baseline; each trajectory folds the mean target of its turns into it, after the batch.
-        target: `"to_go"` credits a turn with `r_t + gamma * r_{t+1} + ...`, `"return"` with the whole return times
-            gamma to the power of the number of following turns; with one reward at the end they are equal.
+        target: credit a turn with `r_t + gamma * r_{t+1} + ...` (`to_go`), or with the whole return times gamma to the
+            power of the number of following turns (`return`); with one reward at the end they are equal.
 
     Raises:
         ValueError: a value is out of range.
@@ -65,13 +71,17 @@ class SamePromptCredit(RemembersBaselines):
     name = "same_prompt"
 
     def __init__(
-        self, pseudo_count: float = 2.0, gamma: float = GAMMA, decay: float = DECAY, target: str = "to_go"
+        self,
+        pseudo_count: Annotated[float, Field(ge=0)] = 2.0,
+        gamma: Gamma = GAMMA,
+        decay: Decay = DECAY,
+        target: Target = "to_go",
     ) -> None:
         if not 0.0 <= pseudo_count < math.inf:
             raise ValueError(f"pseudo_count must be at least 0 and finite, got {pseudo_count!r}")
         self.pseudo_count = pseudo_count
         self.gamma = check_unit("gamma", gamma)
-        self.target = check_choice("target", target, ("to_go", "return"))
+        self.target = check_choice("target", target, Target)
         self.baselines = Baselines(decay)
 
     def targets(self, trajectory: Trajectory) -> list[float]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from inference import BUNDLED
 from legos_train.export.run_source import Source
+from legos_train.league import MODES
 from legos_train.observe import eval_numbers
 from legos_train.players import actors
 
@@ -118,13 +119,8 @@ def _opponents(config: Mapping[str, Any]) -> str:
     mode = league.get("mode", "mirror")
     given = {role: str(actor.get("model", actors.POLICY)) for role, actor in config.get("actors", {}).items()}
     others = {role: model for role, model in given.items() if model != actors.POLICY}
-    text = {
-        "mirror": f"itself in every {'other ' if others else ''}seat",
-        "fsp": "earlier versions of itself, all equally often",
-        "pfsp": "earlier versions of itself, the harder the more often",
-        "psro": "earlier versions of itself, by the meta-Nash of their payoffs",
-        "fixed": "fixed opponents only",
-    }.get(mode, mode)
+    text = MODES[mode].opponents if mode in MODES else mode  # of a run whose mode is no more
+    text = text.replace("every seat", "every other seat") if others else text
     names = [_named(str(opponent)) for opponent in league.get("opponents", ())]
     seats = [f"`{role}` played by {_named(model)}" for role, model in sorted(others.items())]
     return "; ".join([text, *([", ".join(names)] if names else []), *seats])

@@ -5,13 +5,7 @@
     mark(episode, plan)                              # only the learner's tokens are trained on
     league.observe(episodes, plans)
 
-| mode | an opponent is drawn |
-|---|---|
-| `mirror` | never: the learner sits in all seats |
-| `fsp` | uniformly from the pool (fictitious self-play, Heinrich et al. 2015) |
-| `pfsp` | by how hard it is: (1 - win rate against it) ** power (AlphaStar, Vinyals et al. 2019) |
-| `psro` | from the equilibrium of the pool's payoff matrix (Lanctot et al. 2017) |
-| `fixed` | uniformly from `league.opponents` |
+`MODES` holds the ways to draw opponents by name; the docs have a page for each.
 """
 
 import lazy_loader

@@ -52,17 +52,19 @@ class League:
         by_env = symmetric if isinstance(symmetric, Mapping) else {ANY: symmetric}
         self.standings = {env: Standing(same) for env, same in by_env.items()}
         opponents = settings.opponents
-        if settings.mode == "fixed" and not opponents:
-            raise ConfigError('league.mode = "fixed" plays against league.opponents only; name one, such as "random"')
+        if settings.rule.needs_opponents and not opponents:
+            raise ConfigError(
+                f'league.mode = "{settings.mode}" plays against league.opponents only; name one, such as "random"'
+            )
         if len(set(opponents)) < len(opponents) or LEARNER in opponents:
             raise ConfigError(f"league.opponents must be different words, none of them {LEARNER!r}; got {opponents}")
-        if settings.mode == "psro":
+        if settings.rule.needs_scipy:
             require_scipy()
         self.pool: list[str] = []
         self.weights: dict[str, Any] = {}
         self.ratings: dict[str, Skill] = {}
         self._rated = importlib.util.find_spec("openskill") is not None
-        if settings.mode != "mirror" and not self._rated:
+        if settings.rule.draws and not self._rated:
             warnings.warn(f"the league goes without ratings: {arguments.install('tasks')} for openskill", stacklevel=2)
 
     def standing(self, env: str | None = None) -> Standing:
@@ -75,11 +77,11 @@ class League:
     @property
     def members(self) -> list[str]:
         """All who may be drawn: snapshots from old to new, then the configured opponents."""
-        return [] if self.settings.mode == "mirror" else [*self.pool, *self.settings.opponents]
+        return [*self.pool, *self.settings.opponents] if self.settings.rule.draws else []
 
     def snapshot_due(self, step: int) -> bool:
         """Whether the weights after `step` optimiser steps (0: before the first) belong in the pool."""
-        if self.settings.mode in ("mirror", "fixed") or step < self.settings.start_from:
+        if not self.settings.rule.keeps_snapshots or step < self.settings.start_from:
             return False
         return (step - self.settings.start_from) % self.settings.snapshot_every == 0
 
@@ -104,7 +106,7 @@ class League:
             raise ValueError(f"there is a member called {name!r} already; members are {self.members}")
         evicted = []
         while len(self.pool) >= self.settings.pool:
-            shares = [self.mixture(env=env) for env in self.standings] if self.settings.mode == "psro" else []
+            shares = [self.mixture(env=env) for env in self.standings] if self.settings.rule.needs_payoffs else []
             weight = {member: sum(share.get(member, 0.0) for share in shares) for member in self.pool}
             evicted.append(min(self.pool, key=weight.__getitem__))  # the first of equals
             self._remove(evicted[-1])
@@ -155,7 +157,7 @@ class League:
         early = 0 < step <= self.settings.start_from
         if not self._plays_in(env) or len(sides) < 2 or not self.members or early:
             return {}
-        latest = 0.0 if self.settings.mode == "fixed" else self.settings.latest
+        latest = 0.0 if self.settings.rule.needs_opponents else self.settings.latest
         seating = seat(self.seed, step, number, len(sides), latest)
         if seating is None:
             return {}
@@ -199,7 +201,7 @@ class League:
                 games.append(got)
         if games and self._rated:
             self.ratings |= openskill_ratings(games, self.ratings)
-        if self.settings.mode == "pfsp":
+        if self.settings.rule.follows_results:
             self._changed()
 
     @property
@@ -208,10 +210,10 @@ class League:
         return max(1, math.ceil(self.settings.payoff_games / 2))
 
     def missing_pairs(self, env: str | None = None) -> list[tuple[str, str]]:
-        """Pairs whose payoff `psro` still needs: `(first side, second side)`, both orders; a member against itself
+        """Pairs whose payoff the mode still needs: `(first side, second side)`, both orders; a member against itself
         too, unless the game is symmetric.
         """
-        if self.settings.mode != "psro":
+        if not self.settings.rule.needs_payoffs:
             return []
         return self.standing(env).missing_pairs(self.members, self.pair_games)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from legos_train.league.modes import MODES
+from legos_train.league.modes import MODES, Mode
 from legos_train.players.actors import checked_word
 from legos_train.settings import Section
 
@@ -20,10 +20,12 @@ else:
 class LeagueSettings(Section):
     """Who the learner plays against."""
 
-    mode: LeagueMode = "mirror"
-    """How opponents are drawn. `mirror`: none, the learner plays all seats; `fsp`: uniformly from its snapshots;
-    `pfsp`: the harder to beat, the likelier; `psro`: from the meta-Nash of the payoff matrix; `fixed`: only from
-    `opponents`."""
+    mode: LeagueMode = Field(
+        default="mirror",
+        description="Who the learner plays against. "
+        + "; ".join(f"`{name}`: {row.opponents}" for name, row in MODES.items())
+        + ".",
+    )
     opponents: tuple[Annotated[str, AfterValidator(checked_word)], ...] = ()
     """Players besides the snapshots: `random`, `optimal`, `scripted:NAME`, `base`, a run directory, an endpoint."""
     latest: float = Field(default=0.2, ge=0, le=1)
@@ -43,6 +45,12 @@ class LeagueSettings(Section):
 
     @model_validator(mode="after")
     def _has_a_pool(self) -> LeagueSettings:
-        if self.pool_from is not None and self.mode in ("mirror", "fixed"):
-            raise ValueError(f'pool_from fills a pool, which mode "{self.mode}" does not have; use fsp, pfsp or psro')
+        if self.pool_from is not None and not self.rule.keeps_snapshots:
+            others = ", ".join(name for name, row in MODES.items() if row.keeps_snapshots)
+            raise ValueError(f'pool_from fills a pool, which mode "{self.mode}" does not have; use one of {others}')
         return self
+
+    @property
+    def rule(self) -> Mode:
+        """The row of `MODES` that `mode` names."""
+        return MODES[self.mode]

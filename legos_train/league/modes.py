@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from legos_train.league.nash import meta_nash, role_nash
@@ -11,6 +12,8 @@ from legos_train.league.payoffs import Against, Pairs
 
 Mixture = dict[str, float]
 """Shares by member, in the members' order; they sum to 1."""
+Sides = tuple[Mixture, Mixture]
+"""The mixtures for the first and the second side."""
 
 
 class Population(NamedTuple):
@@ -24,7 +27,68 @@ class Population(NamedTuple):
     symmetric: bool
 
 
-def mirror(population: Population) -> tuple[Mixture, Mixture]:
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A row of `MODES`: how likely each member is to be drawn, and properties that other code needs.
+
+    Attributes:
+        function: gives the mixtures of a population that has members; its docstring is the page in the docs.
+        opponents: who plays the other seats, in the words of the help and of model cards.
+        keeps_snapshots: whether the learner's earlier weights become members.
+        needs_opponents: whether only `league.opponents` are members, so that it needs some.
+        needs_payoffs: whether it reads payoffs between members, for which games are then played.
+        needs_scipy: whether it solves linear programs.
+        follows_results: whether the learner's own results change the mixtures.
+        options: the settings of `[league]` that no other mode reads.
+    """
+
+    function: Callable[[Population], Sides]
+    opponents: str
+    keeps_snapshots: bool = True
+    needs_opponents: bool = False
+    needs_payoffs: bool = False
+    needs_scipy: bool = False
+    follows_results: bool = False
+    options: tuple[str, ...] = ()
+
+    @property
+    def draws(self) -> bool:
+        """Whether anyone but the learner may be drawn."""
+        return self.keeps_snapshots or self.needs_opponents
+
+
+MODES: dict[str, Mode] = {}
+"""The modes by name; see `mode`."""
+Function = Callable[[Population], Sides]
+
+
+def mode(
+    opponents: str,
+    *,
+    keeps_snapshots: bool = True,
+    needs_opponents: bool = False,
+    needs_payoffs: bool = False,
+    needs_scipy: bool = False,
+    follows_results: bool = False,
+    options: tuple[str, ...] = (),
+) -> Callable[[Function], Function]:
+    """Registers a function as the mode of its name, under which settings, help and docs find it. See `Mode`."""
+
+    def declare(function: Function) -> Function:
+        flags = (keeps_snapshots, needs_opponents, needs_payoffs, needs_scipy, follows_results)
+        MODES[function.__name__] = Mode(function, opponents, *flags, options)
+        return function
+
+    return declare
+
+
+def uniform(population: Population) -> Sides:
+    """Every member equally often."""
+    return _both(population.members, [1.0] * len(population.members))
+
+
+@mode("itself in every seat", keeps_snapshots=False)
+def mirror(population: Population) -> Sides:
     r"""The learner plays all seats; no opponent is drawn.
 
     When: the default, and the cheapest, since every seat of every game is trained on. Its weight average can settle
@@ -38,7 +102,8 @@ def mirror(population: Population) -> tuple[Mixture, Mixture]:
     return {}, {}
 
 
-def fsp(population: Population) -> tuple[Mixture, Mixture]:
+@mode("earlier versions of itself, all equally often")
+def fsp(population: Population) -> Sides:
     r"""Fictitious self-play: opponents are drawn uniformly from the learner's past snapshots.
 
     $$P(m) = \frac{1}{|M|}$$
@@ -54,10 +119,15 @@ def fsp(population: Population) -> tuple[Mixture, Mixture]:
 
     Source: Heinrich et al. 2015, "Fictitious self-play in extensive-form games", ICML.
     """
-    return _both(population.members, [1.0] * len(population.members))
+    return uniform(population)
 
 
-def pfsp(population: Population) -> tuple[Mixture, Mixture]:
+@mode(
+    "earlier versions of itself, the harder the more often",
+    follows_results=True,
+    options=("pfsp_power",),
+)
+def pfsp(population: Population) -> Sides:
     r"""Prioritised fictitious self-play: the members hardest to beat are drawn most.
 
     $$P(m) \propto \left(1 - w(m)\right)^{k}$$
@@ -76,7 +146,13 @@ def pfsp(population: Population) -> tuple[Mixture, Mixture]:
     return _both(population.members, [math.exp(log - max(logs)) for log in logs])  # with a large power none underflows
 
 
-def psro(population: Population) -> tuple[Mixture, Mixture]:
+@mode(
+    "earlier versions of itself, by the meta-Nash of their payoffs",
+    needs_payoffs=True,
+    needs_scipy=True,
+    options=("payoff_games",),
+)
+def psro(population: Population) -> Sides:
     r"""Policy-space response oracles: opponents are drawn from the equilibrium of the pool's payoff matrix.
 
     $$x = \arg\max_{x}\ \min_{y}\ x^{\top} U y$$
@@ -101,7 +177,8 @@ def psro(population: Population) -> tuple[Mixture, Mixture]:
     return empty | dict(zip(names, first.tolist())), empty | dict(zip(names, second.tolist()))
 
 
-def fixed(population: Population) -> tuple[Mixture, Mixture]:
+@mode("fixed opponents only", keeps_snapshots=False, needs_opponents=True)
+def fixed(population: Population) -> Sides:
     r"""Opponents are drawn uniformly from those named in the settings. There are no snapshots and no mirror play.
 
     $$P(m) = \frac{1}{|O|}$$
@@ -114,21 +191,14 @@ def fixed(population: Population) -> tuple[Mixture, Mixture]:
 
     Source: none; this is training against given players.
     """
-    return _both(population.members, [1.0] * len(population.members))
+    return uniform(population)
 
 
-MODES: dict[str, Callable[[Population], tuple[Mixture, Mixture]]] = {
-    mode.__name__: mode for mode in (mirror, fsp, pfsp, psro, fixed)
-}
-
-
-def mixtures(
-    mode: str, power: float, members: Sequence[str], against: Against, pairs: Pairs, symmetric: bool
-) -> tuple[Mixture, Mixture]:
+def mixtures(name: str, power: float, members: Sequence[str], against: Against, pairs: Pairs, symmetric: bool) -> Sides:
     """The mixtures for the first and the second side; both empty without members.
 
     Args:
-        mode: a key of `MODES`.
+        name: a key of `MODES`.
         power: `league.pfsp_power`.
         members: who may be drawn.
         against: how the learner did against each.
@@ -138,10 +208,10 @@ def mixtures(
     """
     if not members:
         return {}, {}
-    return MODES[mode](Population(power, members, against, pairs, symmetric))
+    return MODES[name].function(Population(power, members, against, pairs, symmetric))
 
 
-def _both(members: Sequence[str], raw: Sequence[float]) -> tuple[Mixture, Mixture]:
+def _both(members: Sequence[str], raw: Sequence[float]) -> Sides:
     """The same shares for both sides, from weights."""
     shares = {name: weight / sum(raw) for name, weight in zip(members, raw)}
     return shares, shares

@@ -5,13 +5,7 @@ log-probabilities at temperature 1. `old` are the log-probabilities the sampler 
 being trained, `start` those of the policy at the start of the optimiser step, `A` the advantages, and
 `r = exp(new - old)` the probability ratio of a token.
 
-| name | loss of a token | source |
-|---|---|---|
-| `importance_sampling` | `-r A` | off-policy REINFORCE |
-| `ppo` | `-min(r A, clip(r, 1 - low, 1 + high) A)` | arXiv 1707.06347; high > low: DAPO, arXiv 2503.14476 |
-| `cispo` | `-stop_gradient(clip(r, 1 - low, 1 + high)) A new` | MiniMax-M1, arXiv 2506.13585 |
-| `gspo` | ppo with one ratio per turn, the geometric mean of r over its tokens | arXiv 2507.18071 |
-| `sft` | `-new`, whatever the advantage | negative log-likelihood |
+`LOSSES` holds the losses of a token by name; the docs have a page for each, with its equation and source.
 
 For samples that are stale, or from an engine whose numerics differ from the trainer's: with `truncate_ratio` C the
 ratio becomes `exp(new - start)` and the token weighs `min(exp(start - old), C)`; with `mask_ratio` turns whose

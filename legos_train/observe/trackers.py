@@ -62,12 +62,9 @@ def trackers(config: TrainConfig, path: Path, start: int, note: Callable[[str], 
 
     failed = True
     try:
-        if config.logs.wandb is not None:
-            opened.append(_wandb(config, path))
-        if config.logs.trackio is not None:
-            opened.append(_trackio(config, path))
-        if config.logs.tensorboard:
-            opened.append(_tensorboard(path, start))
+        for name, tracker in TRACKERS.items():
+            if getattr(config.logs, name) not in (None, False):
+                opened.append(tracker(config, path, start))
         yield track
         failed = False
     finally:
@@ -86,7 +83,7 @@ def flatten(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     return out
 
 
-def _wandb(config: TrainConfig, path: Path) -> Tracker:
+def _wandb(config: TrainConfig, path: Path, start: int) -> Tracker:
     try:
         import wandb
     except ImportError:
@@ -128,7 +125,7 @@ def _id(path: Path) -> str:
     return str(RunDirectory(path).read_json("run.json")["id"])
 
 
-def _trackio(config: TrainConfig, path: Path) -> Tracker:
+def _trackio(config: TrainConfig, path: Path, start: int) -> Tracker:
     try:
         import trackio
     except ImportError:
@@ -148,7 +145,7 @@ def _trackio(config: TrainConfig, path: Path) -> Tracker:
     )
 
 
-def _tensorboard(path: Path, start: int) -> Tracker:
+def _tensorboard(config: TrainConfig, path: Path, start: int) -> Tracker:
     try:
         from tensorboardX import SummaryWriter
     except ImportError:
@@ -165,6 +162,14 @@ def _tensorboard(path: Path, start: int) -> Tracker:
             writer.add_scalar(name, value, step)
 
     return Tracker("TensorBoard", log, lambda failed: writer.close())
+
+
+TRACKERS: dict[str, Callable[[TrainConfig, Path, int], Tracker]] = {
+    "wandb": _wandb,
+    "trackio": _trackio,
+    "tensorboard": _tensorboard,
+}
+"""Opens each tracker, by its setting in `[logs]`."""
 
 
 COLUMNS = ("step", "game", "env", "seed", "agent", "player", "told", "action", "reward", "outcome")

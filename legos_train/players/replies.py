@@ -12,20 +12,28 @@ REASON = "Please reason step by step, and put your final answer within \\boxed{}
 
 
 class ReplyTemplate(NamedTuple):
-    """`action_format`: the env's argument of that name, "" keeps it; `ask`: the template of prompts, "" for none."""
+    """A row of `REPLIES`.
+
+    Attributes:
+        action_format: the env's argument of that name; "" keeps it.
+        ask: the template of prompts; "" for none.
+        told: what the help says about it, besides the name.
+    """
 
     action_format: str
     ask: str = ""
+    told: str = ""
 
 
 REPLIES = {
-    "env": ReplyTemplate(""),
+    "env": ReplyTemplate("", told="the environment's own way"),
     "bracket": ReplyTemplate("bracket"),
     "boxed": ReplyTemplate("boxed"),
-    "boxed_reasoning": ReplyTemplate("boxed", f"{OBSERVATION}\n{REASON}"),
+    "boxed_reasoning": ReplyTemplate("boxed", f"{OBSERVATION}\n{REASON}", "step by step, then `boxed`"),
     "spiral": ReplyTemplate(
         "boxed",
         f"You are playing a two-player zero-sum game. Make valid actions to win.\nObservation: {OBSERVATION}\n{REASON}",
+        "the SPIRAL paper's prompt",
     ),
 }
 """The reply templates by name. `spiral` is the prompt of SPIRAL's code for games (`qwen3` of its templates)."""

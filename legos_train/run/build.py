@@ -12,7 +12,7 @@ from legos_train.credit import CreditAssigner, PerEnv, PerLearner, PerRole
 from legos_train.disk import new_run_id
 from legos_train.errors import ConfigError, PolicyError
 from legos_train.evaluation import Measurer, eval_tasks_of, followed
-from legos_train.league import League, sides_of
+from legos_train.league import MODES, League, sides_of
 from legos_train.model import Learner, Learners, TrainerBackend, World
 from legos_train.players import Actor, RemoteEngine, actors
 from legos_train.rollout import Generator, LocalGenerator
@@ -227,7 +227,7 @@ def make_league(config: TrainConfig, arena: Arena, backend: TrainerBackend, *, f
             sides.
         ConfigError: `league.pool_from` has no suitable snapshots.
     """
-    if config.league.mode == "mirror":
+    if not config.league.rule.draws:
         return None
     envs = arena.league_envs()
     asked = [slot.name for slot in arena.envs.values() if slot.league]
@@ -236,14 +236,15 @@ def make_league(config: TrainConfig, arena: Arena, backend: TrainerBackend, *, f
             f"league.mode = {config.league.mode!r} needs two trained seats in {', '.join(wrong)}; for a fixed "
             "opponent use an actor instead, such as --actor ROLE=random"
         )
-    if config.league.mode == "psro":
+    if config.league.rule.needs_payoffs:
+        others = " or ".join(repr(name) for name, row in MODES.items() if row.keeps_snapshots and not row.needs_payoffs)
         for name in envs:
             slot = arena.envs[name]
             live = arena.live(slot, arena.trained_roles(slot))
             if (count := len(sides_of(live, {a: slot.seats[a][0] for a in live}))) != 2:
                 raise ConfigError(
-                    f"league.mode = 'psro' fills a payoff matrix of two sides; {name} has {count}. Use 'fsp' or "
-                    "'pfsp', or league = false in its table [[env]]"
+                    f"league.mode = {config.league.mode!r} fills a payoff matrix of two sides; {name} has {count}. Use "
+                    f"{others}, or league = false in its table [[env]]"
                 )
     league = League(config.league, config.seed, envs)
     if fill and config.league.pool_from is not None:

@@ -18,9 +18,6 @@ from legos_train.players import actors
 from legos_train.run.parts import Parts
 from legos_train.run.payoff_games import model_table
 
-POPULATIONS = ("psro", "pfsp", "fsp")
-"""The modes whose mixture is a result."""
-
 
 def league_value(parts: Parts, envs: Collection[str] | None = None) -> dict[str, float]:
     """`nash_conv_mixture` in each env that can be solved; for the policy itself as long as there are no members.
@@ -34,7 +31,7 @@ def league_value(parts: Parts, envs: Collection[str] | None = None) -> dict[str,
         envs: their names; all by default.
     """
     league, found = parts.league, dict[str, float]()
-    if league is None or league.settings.mode not in POPULATIONS:
+    if league is None or not league.settings.rule.keeps_snapshots:
         return {}
     parts.tables = {key: table for key, table in parts.tables.items() if key[1] in league.weights}
     for name in league.standings:

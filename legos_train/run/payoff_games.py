@@ -73,7 +73,7 @@ def check_payoffs(measurer: Measurer, league: League) -> None:
     Raises:
         ConfigError: a game cannot be solved, does not have two seats, or an opponent's move probabilities are unknown.
     """
-    if league.settings.mode != "psro" or league.settings.payoff_games:
+    if not league.settings.rule.needs_payoffs or league.settings.payoff_games:
         return
     for env in league.standings:
         task = measurer.tasks[env]

@@ -20,8 +20,8 @@ MUTANTS = [
         ("pfsp-without-power", "population.power * math.log", "math.log", "league.pfsp_power does nothing"),
         (
             "fsp-first-only",
-            "_both(population.members, [1.0] * len(population.members))\n\n\ndef pfsp",
-            "_both(population.members, [1.0] + [0.0] * (len(population.members) - 1))\n\n\ndef pfsp",
+            "_both(population.members, [1.0] * len(population.members))",
+            "_both(population.members, [1.0] + [0.0] * (len(population.members) - 1))",
             "only the oldest is met",
             "tests/train/test_league.py::test_fictitious_play_and_fixed_opponents_are_drawn_evenly",
         ),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import pytest
 
 from legos_train import CreditAssigner
 from legos_train.credit import METHODS, CreditSettings, PerEnv
 from legos_train.credit.agent_turn import AgentTurnCredit
+from legos_train.credit.assigner import Gamma
 from legos_train.credit.constant import ConstantCredit
 from legos_train.credit.gigpo import GiGPOCredit
 from legos_train.credit.group import GRPOCredit, HierarchicalGRPOCredit
 from legos_train.credit.maxrl import MaxRLCredit
-from legos_train.credit.methods import options_of
+from legos_train.credit.methods import declared_options, options_of
 from legos_train.credit.rae import RAECredit
 from legos_train.credit.reinforce import ReinforceCredit
 from legos_train.credit.rloo import RLOOCredit
@@ -30,15 +32,35 @@ def solo(*rewards, group=0, **options):
     return episode({"p": ("p", [(f"s{i}", r) for i, r in enumerate(rewards)])}, group=group, **options)
 
 
-def test_an_option_of_credit_has_one_default():
-    """The settings' and that of every method that takes it."""
+def test_every_option_of_a_method_is_a_setting_with_its_default():
     settings, seen = CreditSettings(), set()
     for name in METHODS:
         for option, parameter in options_of(name).items():
-            if hasattr(settings, option):
-                seen.add(option)
-                assert parameter.default == getattr(settings, option), (name, option)
-    assert seen >= {"decay", "gamma", "singleton", "std", "pseudo_count", "bias_correction"}
+            seen.add(option)
+            assert parameter.default == getattr(settings, option), (name, option)
+            assert f"`{name}`" in CreditSettings.model_fields[option].description
+    assert seen | {"name", "roles", "return_scale"} == set(CreditSettings.model_fields)
+    assert CreditSettings(name="constant", value=-2.0, return_scale="none").make().value == -2.0
+    assert pickle.loads(pickle.dumps(CreditSettings(std=True))) == CreditSettings(std=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("std: float = 0.5", "credit option 'std' is float = 0.5 in 'other', but bool = False in 'agent_turn'; give"),
+        (
+            "gamma: Gamma = 0.5",
+            "credit option 'gamma' is float = 0.5 in 'other', but float = 1.0 in 'agent_turn'; give",
+        ),
+        ("odds", "credit 'other': the option 'odds' needs a default"),
+    ],
+)
+def test_an_option_of_several_methods_is_declared_alike(monkeypatch, options, message):
+    space = {"Gamma": Gamma}
+    exec(f"class Other:\n    def __init__(self, {options}): ...", space)
+    monkeypatch.setitem(METHODS, "other", space["Other"])
+    with pytest.raises(TypeError, match=message):
+        declared_options()
 
 
 def test_rloo_by_hand():
@@ -261,7 +283,12 @@ def test_settings_reach_every_method():
     assert isinstance(gigpo, GiGPOCredit) and (gigpo.step_weight, gigpo.gamma, gigpo.std) == (0.25, 0.75, True)
     tree = settings.make("hierarchical_grpo")
     assert isinstance(tree, HierarchicalGRPOCredit) and tree.across and tree.root_peers == "batch" and tree.std
-    assert settings.options("same_prompt") == {"pseudo_count": 7.0, "gamma": 0.75, "decay": 0.5}
+    assert settings.options("same_prompt") == {
+        "pseudo_count": 7.0,
+        "gamma": 0.75,
+        "decay": 0.5,
+        "target": "to_go",
+    }
     assert settings.options("grpo") == {"std": True, "per_role": False, "singleton": "zero", "decay": 0.5}
     for name in METHODS:
         assert CreditSettings(name=name, return_scale="none").make().state_dict()["method"] == name

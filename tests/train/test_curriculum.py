@@ -17,6 +17,7 @@ from legos_train.arena.curriculum import make_sampler
 from legos_train.arena.curriculum.items import passage_key
 from legos_train.arena.curriculum.proposed import ENOUGH, SEEN
 from legos_train.arena.curriculum.samplers import STORE
+from legos_train.config import from_dict
 from legos_train.config.sections import CurriculumSettings
 from legos_train.run import build, state
 from tests.train.helpers import small
@@ -354,10 +355,16 @@ def test_a_sampler_of_ones_own(monkeypatch):
         ("my_samplers:number", "is int; it must be a function"),
         ("my_samplers:none", "cannot be imported"),
         ("no_such_module:f", "cannot be imported"),
-        ("learnabilty", "must be one of proposed_problems, learnability, corpus and module:function"),
     ):
         with pytest.raises(ConfigError, match=message):
             arena_with("KuhnPoker-v0", name)
+
+
+@pytest.mark.parametrize("name", ["learnabilty", "module:", ":function", ""])
+def test_an_unknown_sampler_is_refused_by_the_config(name):
+    accepted = "curriculum.sampler: must be one of proposed_problems, learnability, corpus and module:function"
+    with pytest.raises(ConfigError, match=f"{accepted}, got {name!r}"):
+        from_dict({"curriculum": {"sampler": name}})
 
 
 @pytest.mark.parametrize(

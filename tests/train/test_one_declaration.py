@@ -33,12 +33,22 @@ class CoinCredit(Stateless):
     When not: ever.
 
     Source: this test.
+
+    Args:
+        bias: added to both sides.
+        tails: first seats get tails.
     """
 
     name = "coin"
 
+    def __init__(self, bias: float = 0.5, tails: bool = False) -> None:
+        self.first, self.bias = -1.0 if tails else 1.0, bias
+
+    def side(self, seat):
+        return self.first * (1.0 - 2.0 * seat) + self.bias
+
     def assign(self, episodes):
-        return [{t.agent: np.full(len(t.turns), 1.0 - 2.0 * i) for i, t in enumerate(trained(e))} for e in episodes]
+        return [{t.agent: np.full(len(t.turns), self.side(i)) for i, t in enumerate(trained(e))} for e in episodes]
 '''
 LOSS = """
 from legos_train.loss.tokens import loss
@@ -55,6 +65,32 @@ def plain(new, advantages):
     Source: this test.
     \"\"\"
     return -new * advantages
+"""
+RENDERER = """
+import inference.text.templates as templates
+
+templates.RENDERERS["terse"] = templates.NamedTemplate(
+    "{% for message in messages %}{{ message.role[0] + ' ' + message.content + eos_token + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'a ' }}{% endif %}",
+    (),
+)
+"""
+LEAGUE = """
+from legos_train.league.modes import mode
+
+
+@mode("its oldest version only")
+def oldest(population):
+    \"\"\"The first of the pool.
+
+    When: never.
+
+    When not: ever.
+
+    Source: this test.
+    \"\"\"
+    shares = {name: float(not at) for at, name in enumerate(population.members)}
+    return shares, shares
 """
 GAME = '''
 from legos_envs import Seat, TextEnv, register
@@ -105,26 +141,52 @@ print(json.dumps(said))
 
 
 TWO_STEPS = ("--steps", "2", "--batch-size", "4", "--lora.rank", "4", "--eval.every", "0", "--eval.games", "2")
+LEAGUE_OPTIONS = ("--league.mode", "oldest", "--league.snapshot-every", "1", "--league.latest", "0")
 PAGES = """
-import make_algorithm_pages, make_env_pages
+import make_algorithm_pages, make_cli_pages, make_env_pages, make_guide_tables
 
-said += [[one.name for one in make_algorithm_pages.algorithms()], make_env_pages.table()]
+new = ("coin", "plain", "oldest")
+said.append([make_cli_pages.page(verb) for verb in ("train", "eval")])
+said.append({one.name: make_algorithm_pages.page(one) for one in make_algorithm_pages.algorithms() if one.name in new})
+said.append(make_env_pages.table() + "".join(make_guide_tables.tables().values()))
 """
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
-    """The folder of a run, and what `legos` and the docs say, in one process that declares all three."""
+    """The folder of a run, and what `legos` and the docs say, in one process that declares all of them."""
     folder = tmp_path_factory.mktemp("declared")
     (folder / "coin.py").write_text(CREDIT)
     (folder / "echo_game.py").write_text(GAME)
-    before = f"import legos_train.credit as room; room.__path__.append({str(folder)!r})\n{LOSS}\nimport echo_game"
-    chosen = ("--credit.name", "coin", "--loss.name", "plain")
+    before = f"import legos_train.credit as room; room.__path__.append({str(folder)!r})"
+    before = "\n".join([before, LOSS, RENDERER, LEAGUE, "import echo_game"])
+    (folder / "coin.toml").write_text('[credit]\nname = "coin"\nbias = 0.25\n')
+    chosen = (
+        "--config",
+        str(folder / "coin.toml"),
+        "--credit.tails",
+        "--loss.name",
+        "plain",
+        "--renderer",
+        "terse",
+        *LEAGUE_OPTIONS,
+    )
     commands = [
         ("train", "--help"),
+        ("eval", "--help"),
         ("envs", "list"),
         ("envs", "show", "Echo-v0"),
-        ("train", "--env", "echo_game:Echo-v0", *chosen, *TWO_STEPS, "--run-dir", str(folder / "run")),
+        (
+            "train",
+            "--env",
+            "echo_game:Echo-v0",
+            "--env",
+            "Nim-v0",
+            *chosen,
+            *TWO_STEPS,
+            "--run-dir",
+            str(folder / "run"),
+        ),
     ]
     return folder, declared(before, folder, *commands, page=PAGES)
 
@@ -132,11 +194,38 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
 @pytest.mark.parametrize(("setting", "name"), [("credit", "coin"), ("loss", "plain")])
 def test_a_method_is_one_declaration_in_one_file(found: tuple[Path, list[Any]], setting: str, name: str) -> None:
     """A credit method is a class, a loss a function."""
-    folder, (usage, *_, algorithms, _) = found
+    folder, (usage, *_, pages, _) = found
     choices = usage.partition(f"--{setting}.name {{")[2].partition("}")[0]
-    assert name in choices and name in algorithms
+    assert name in choices
+    assert f"legos train --{setting}.name {name}" in pages[name] and "## An example" in pages[name]
     settings = tomllib.loads((folder / "run/config.toml").read_text())
     assert settings[setting]["name"] == name and (folder / "run/metrics.jsonl").stat().st_size
+
+
+def test_an_option_of_a_credit_method_is_an_argument_of_its_class(found: tuple[Path, list[Any]]) -> None:
+    """A key in files, a flag, and a row of its page."""
+    folder, (usage, *_, pages, _) = found
+    settings = tomllib.loads((folder / "run/config.toml").read_text())["credit"]
+    assert (settings["bias"], settings["tails"]) == (0.25, True)
+    assert "--credit.bias FLOAT" in usage and "`coin`: added to both sides. (default: 0.5)" in usage
+    assert "| `--credit.tails` | `true` or `false` | `false` | `coin`: first seats get tails. |" in pages["coin"]
+
+
+def test_a_league_rule_is_one_function_in_one_file(found: tuple[Path, list[Any]]) -> None:
+    folder, (usage, *_, pages, _) = found
+    assert "`oldest`: its oldest version only" in " ".join(usage.replace("│", " ").split())
+    page = pages["oldest"]
+    assert "legos train --league.mode oldest" in page and "`--league.snapshot-every`" in page
+    assert "| `step_0` | 1.00 |" in page and "| `step_10` | 0.00 |" in page
+    rows = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["league"]["members"] == 3  # of steps 0, 1 and 2
+    assert tomllib.loads((folder / "run/config.toml").read_text())["league"]["mode"] == "oldest"
+
+
+def test_a_chat_renderer_is_one_row_in_one_file(found: tuple[Path, list[Any]]) -> None:
+    folder, (*usages, _, _, _, pages, _, _) = found
+    assert len(usages) == len(pages) == 2 and all("terse" in text for text in [*usages, *pages])
+    assert tomllib.loads((folder / "run/config.toml").read_text())["renderer"] == "terse"
 
 
 def test_the_help_of_train_says_what_each_section_is_about(found: tuple[Path, list[Any]]) -> None:
@@ -148,8 +237,9 @@ def test_the_help_of_train_says_what_each_section_is_about(found: tuple[Path, li
 
 
 def test_a_game_is_one_class_in_one_file(found: tuple[Path, list[Any]]) -> None:
-    folder, (_, listed, shown, *_, guide) = found
-    assert "Echo-v0" in listed and "Say yes" in shown and "Echo-v0" in guide
+    folder, (_, _, listed, shown, *_, guide) = found
+    assert "Echo-v0" in listed and "Say yes" in shown
+    assert all(f"| [`{name}`](" in guide for name in ("Echo-v0", "coin", "plain", "oldest"))
     assert len((folder / "run/metrics.jsonl").read_text().splitlines()) == 2
 
 

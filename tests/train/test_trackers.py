@@ -12,11 +12,19 @@ from typing import Any
 import pytest
 
 from legos_train import train
+from legos_train.cli import train as cli_train
+from legos_train.config.sections import LogSettings
 from legos_train.errors import RunError
-from legos_train.observe.trackers import COLUMNS, episode_rows, flatten
+from legos_train.observe.trackers import COLUMNS, TRACKERS, episode_rows, flatten
 from tests.train.helpers import small
 
 HAVE = {name: importlib.util.find_spec(name) is not None for name in ("wandb", "tensorboardX", "trackio")}
+
+
+def test_every_tracker_of_the_settings_can_be_opened() -> None:
+    """Those that take a project's name are options of `legos train` too."""
+    assert {name for name, field in LogSettings.model_fields.items() if field.title} == set(TRACKERS)
+    assert set(cli_train.PROJECTS) == {"wandb", "trackio"} and cli_train.ALIASES["wandb"] == "--logs.wandb"
 
 
 def test_nested_numbers_become_flat() -> None:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 from legos_train.arena.artifact_store import ArtifactStore
-from legos_train.arena.curriculum.items import CorpusSampler, LearnabilitySampler
-from legos_train.arena.curriculum.proposed import ProposedProblems
 from legos_train.arena.request import TaskSampler
 from legos_train.config import sections
 from legos_train.errors import ConfigError
@@ -27,11 +26,6 @@ STORE = "curriculum"
 
 
 Maker = Callable[[sections.CurriculumSettings, ArtifactStore, "Arena"], TaskSampler]
-SAMPLERS: dict[str, Maker] = {
-    "proposed_problems": ProposedProblems.of,
-    "learnability": LearnabilitySampler.of,
-    "corpus": CorpusSampler.of,
-}
 
 
 def make_sampler(settings: sections.CurriculumSettings, arena: Arena) -> TaskSampler:
@@ -40,10 +34,10 @@ def make_sampler(settings: sections.CurriculumSettings, arena: Arena) -> TaskSam
     `module:function` is called with the settings, the store and the arena and returns a `TaskSampler`.
 
     Raises:
-        ConfigError: the name is unknown, cannot be imported, or no environment of the arena suits the sampler.
+        ConfigError: the sampler cannot be imported, or no environment of the arena suits the sampler.
     """
     name = settings.sampler or ""
-    make = SAMPLERS.get(name) or _imported(name)
+    make = _imported(name)
     fresh = STORE not in arena.stores
     store = ArtifactStore(capacity=settings.capacity) if fresh else arena.stores[STORE]
     try:
@@ -62,14 +56,16 @@ def make_sampler(settings: sections.CurriculumSettings, arena: Arena) -> TaskSam
 
 
 def _imported(name: str) -> Maker:
-    module, colon, attribute = name.partition(":")
-    accepted = f"{', '.join(SAMPLERS)} and module:function"
-    if not colon or not module or not attribute:
-        raise ConfigError(f"curriculum.sampler must be one of {accepted}; got {name!r}")
+    module, _, attribute = (sections.SAMPLERS[name].place if name in sections.SAMPLERS else name).partition(":")
+    accepted = f"{', '.join(sections.SAMPLERS)} and module:function"
     try:
-        made = getattr(importlib.import_module(module), attribute)
+        made = attrgetter(attribute)(importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"curriculum.sampler {name!r} cannot be imported: {error}; accepted: {accepted}") from error
     if not callable(made):
         raise ConfigError(f"curriculum.sampler {name!r} is {type(made).__name__}; it must be a function")
     return cast(Maker, made)
+
+
+SAMPLERS: dict[str, Maker] = {name: _imported(name) for name in sections.SAMPLERS}
+"""The makers of the samplers that have a name: the rows of the table in the config, imported."""

@@ -62,7 +62,7 @@ def check_effects(config: TrainConfig, arena: Arena) -> None:
         raise ConfigError(
             "monitor.kl has no effect while loss.kl is 0, since no KL is measured; leave one of the two out"
         )
-    if config.league.mode == "mirror" and config.league.opponents:
+    if not config.league.rule.draws and config.league.opponents:
         raise ConfigError(
             f"league.opponents ({', '.join(config.league.opponents)}) have no effect in mirror play; give league.mode, "
             "such as 'fsp', or 'fixed' to play only against them"
@@ -78,7 +78,7 @@ def check_effects(config: TrainConfig, arena: Arena) -> None:
             f"[credit] has no effect beside arena.credit ({type(arena.credit).__name__}); leave one of the two out"
         )
     joining = [slot.name for slot in arena.envs.values() if slot.league]
-    if joining and config.league.mode == "mirror":
+    if joining and not config.league.rule.draws:
         raise ConfigError(
             f"league = true of {', '.join(joining)} has no effect in mirror play, which has no league; give "
             "league.mode, such as 'fsp', or leave it out"

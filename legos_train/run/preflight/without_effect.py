@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from legos_train.config import TrainConfig
+from legos_train.league import MODES
 from legos_train.settings import Section
 
 
@@ -71,12 +72,12 @@ def _idle(config: TrainConfig) -> Iterator[Idle]:
 
 
 def _of_league(config: TrainConfig) -> Iterator[Idle]:
-    mode, reason = config.league.mode, f"league.mode is {config.league.mode!r}"
-    if mode in ("mirror", "fixed"):
+    rule, reason = config.league.rule, f"league.mode is {config.league.mode!r}"
+    if not rule.keeps_snapshots:
         yield Idle("league", _others(config.league, "mode", "opponents", "pool_from"), reason)
     else:
-        only = {"pfsp_power": "pfsp", "payoff_games": "psro"}
-        yield Idle("league", tuple(name for name, of in only.items() if of != mode), reason)
+        of_others = dict.fromkeys(option for row in MODES.values() for option in row.options)
+        yield Idle("league", tuple(option for option in of_others if option not in rule.options), reason)
 
 
 def _of_loss(config: TrainConfig) -> Iterator[Idle]:
