@@ -22,7 +22,7 @@ class LeagueSettings(Section):
 
     mode: LeagueMode = "mirror"
     """How opponents are drawn. `mirror`: none, the learner plays all seats; `fsp`: uniformly from its snapshots;
-    `pfsp`: the harder to beat, the likelier; `psro`: from the meta-Nash of the payoff matrix; `fixed`: only from
+    `pfsp`: harder opponents more often; `psro`: from the meta-Nash of the payoff matrix; `fixed`: only from
     `opponents`."""
     opponents: tuple[Annotated[str, AfterValidator(checked_word)], ...] = ()
     """Players besides the snapshots: `random`, `optimal`, `scripted:NAME`, `base`, a run directory, an endpoint."""
