@@ -133,7 +133,7 @@ class Table:
             raise InvalidMove(f"the reply has {len(raw)} characters; at most {self.env.max_action_chars} are read.")
         reply = parsing.public(raw)
         if not reply:
-            raise InvalidMove("the reply contains only a private thought.")
+            raise InvalidMove("the reply is empty or contains only a private thought.")
         if legal is None:
             return reply if parse is None else parse(reply)
         name = parsing.action(reply, self.env.action_format)

@@ -28,7 +28,7 @@ def mirror(population: Population) -> tuple[Mixture, Mixture]:
     r"""The learner plays all seats; no opponent is drawn.
 
     When: the default, and the cheapest, since every seat of every game is trained on. Its weight average can settle
-    even if its last policy circles (docs/league.md).
+    even if its last policy cycles (docs/league.md).
 
     When not: you want to use the last policy itself in a game with a mixed equilibrium, or the learner forgets how to
     beat its past selves.

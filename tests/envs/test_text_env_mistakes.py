@@ -47,9 +47,9 @@ def test_rewards_of_the_spiral_preset_and_of_three_players():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "says nothing"),
-        ("<think>[x]", "says nothing"),
-        ("[x]</think>  ", "says nothing"),
+        ("", "is empty or contains only a private thought"),
+        ("<think>[x]", "is empty or contains only a private thought"),
+        ("[x]</think>  ", "is empty or contains only a private thought"),
         ("x", "states no action"),
         ("[z]", r"\[z\] is not legal now"),
         ("[x] or [z]", r"\[z\] is not legal now"),
