@@ -162,9 +162,9 @@ class FilterSettings(Section):
     """Which episodes are trained on."""
 
     draws: float = Field(default=0.0, ge=0, le=1)
-    """Share of drawn episodes to drop."""
+    """Share of episodes ending in a draw to drop."""
     draw_retries: int = Field(default=0, ge=0)
-    """How many times a drawn episode may be played again, each time on another seed."""
+    """How many times an episode ending in a draw may be played again, each time on another seed."""
     keep: Literal["all", "winners", "success", "positive"] = "all"
     """`winners`: only trajectories with the best return of their episode, if it is better than the worst; `success`:
     only those with a right answer, or a return above 0 where nothing is right or wrong; `positive`: only those with a
