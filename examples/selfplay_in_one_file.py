@@ -13,7 +13,8 @@ One small model plays both seats of Nim against itself. Each of 20 steps does fi
 Nobody shows it a good move: it discovers from winning and losing that it should leave a multiple of four. The exact
 probability of an optimal move rises from 0.342 to 0.998 in 75 CPU seconds, a minute on two cores (seed 1: 0.995).
 
-Left out here, but part of `legos train`: opponents from the past (docs/league.md), several environments and roles,
+Left out here, but part of `legos train`: its own LoRA layers, learning rate schedule and weight average (here: mlx-lm's
+layers, and MLX's AdamW at a constant rate); opponents from the past (docs/league.md), several environments and roles,
 conversations of many turns, filters and task samplers, asynchronous play, guards against training that silently does
 nothing, checkpoints, evaluation, reports.
 

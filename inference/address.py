@@ -68,8 +68,8 @@ class Address:
         """
         if isinstance(text, str) and has_secret(text):
             raise SecretError(
-                "an address holds no user name, password or key, which would end up in files and logs: put it into "
-                f"{key}, and write the address as {example}"
+                "an address must not contain a user name, password or key, which would end up in files and logs: "
+                f"put it into {key}, and write the address as {example}"
             )
         found = _ADDRESS.fullmatch(text) if isinstance(text, str) else None
         if found is None or not 0 < int(found["port"] or 1) < 1 << 16:

@@ -99,7 +99,7 @@ def spec(id: str) -> EnvSpec:
         warnings.warn(f"{id!r} names no version; using the newest, {_short(newest)!r}", UserWarning, stacklevel=3)
         return pettingzoo.aec_registry[newest]
     if full in _refused:
-        raise UnknownEnv(f"{id!r} cannot be made: {_refused[full]}.")
+        raise UnknownEnv(f"{id!r} cannot be created: {_refused[full]}.")
     close = _nearest(full)
     hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
     if id.endswith(".py"):
@@ -152,7 +152,7 @@ def make(id: str | EnvSpec, **kwargs: Any) -> AECEnv:
             raise BadArguments(f"{why} `legos envs show {shown}` says what they mean") from error
         why = str(error).rstrip(".")
         raise BadArguments(
-            f"{shown} cannot be made with {given}: {why}. `legos envs show {shown}` has its arguments"
+            f"{shown} cannot be created with {given}: {why}. `legos envs show {shown}` has its arguments"
         ) from error
 
 
@@ -175,7 +175,7 @@ def describe(id: str) -> dict[str, Any]:
     except Exception as error:
         if not isinstance(error.__cause__ or error, ImportError):
             raise
-        return row | {"about": f"cannot be made here: {error}"}
+        return row | {"about": f"cannot be created here: {error}"}
     return row | {
         "seats": {agent: seat.role for agent, seat in getattr(env, "seats", {}).items()},
         "zero_sum": getattr(env, "zero_sum", None),

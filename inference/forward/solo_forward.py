@@ -129,7 +129,7 @@ class SoloForward:
 
     def submit(self, *arguments: Any, **options: Any) -> mx.array:
         """Never called: mlx-lm's own caches cannot be rewound."""
-        raise NotImplementedError("rows one by one are not submitted ahead")
+        raise NotImplementedError("lookahead is not supported row by row")
 
 
 def _bytes_per_entry(cache: Any) -> int:

@@ -64,7 +64,7 @@ class Market:
     def check(self, maker: str, offer: Offer) -> None:
         """Raises `InvalidMove` whenever `offer` would, but changes nothing."""
         if offer.to == maker:
-            raise InvalidMove("an offer to yourself is none.")
+            raise InvalidMove("you cannot make an offer to yourself.")
         if not self.covers(maker, offer.give):
             raise InvalidMove(f"you offer {write_goods(offer.give, self.kinds)} but do not own that much.")
 
@@ -232,7 +232,7 @@ class TradingGame(TextEnv):
         action = None if text is None else trading.read_action(text, self.kinds, market.players)
         kind = None if action is None else action.kind
         if kind == "done" and not self.can_finish:
-            raise InvalidMove("nobody can be done early in this game.")
+            raise InvalidMove("you cannot finish early in this game.")
         if action is not None and kind == "accept":
             maker, offer, lapsed = market.accept(agent, action.player)
             goods = f"{write_goods(offer.give, self.kinds)} for {write_goods(offer.get, self.kinds)}"

@@ -165,7 +165,7 @@ def read_goods(words: list[str], kinds: Sequence[str]) -> Counts:
     for number, name in zip(items[::2], items[1::2]):
         at = index.get(name, index.get(name.removesuffix("s")))
         if at is None:
-            raise InvalidMove(f"{name[:40]!r} is nothing that is traded here; goods: {', '.join(kinds)}.")
+            raise InvalidMove(f"{name[:40]!r} is not traded here; goods: {', '.join(kinds)}.")
         if not (number.isascii() and number.isdigit() and len(number) <= 9 and 0 < int(number) <= MOST):
             raise InvalidMove(f"{number[:40]!r} is not a quantity; give a whole number from 1 to {MOST}.")
         counts[at] += int(number)

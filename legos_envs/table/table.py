@@ -107,7 +107,7 @@ class Table:
         if moves is not None and {*map(type, moves)} != {str}:
             for move in moves:
                 if not isinstance(move, str):
-                    raise TypeError(f"{place!r} is asked with legal actions that are no texts, such as {move!r}")
+                    raise TypeError(f"{place!r} is asked with legal actions that are not strings, such as {move!r}")
         env._unasked += 1
         return self._ask(Ask(place, text, moves, fresh, None, listed), parse)
 
@@ -133,7 +133,7 @@ class Table:
             raise InvalidMove(f"the reply has {len(raw)} characters; at most {self.env.max_action_chars} are read.")
         reply = parsing.public(raw)
         if not reply:
-            raise InvalidMove("the reply says nothing outside of its private thought.")
+            raise InvalidMove("the reply is empty or contains only a private thought.")
         if legal is None:
             return reply if parse is None else parse(reply)
         name = parsing.action(reply, self.env.action_format)

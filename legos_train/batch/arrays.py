@@ -120,7 +120,7 @@ class Batch:
             return self.weight * (1.0 / (self.sequence_length * float(self.total_sequences or 1))).astype(np.float32)
         if aggregation == "constant":
             if not constant > 0:
-                raise ValueError(f"the constant losses are divided by must be positive, got {constant!r}")
+                raise ValueError(f"loss.constant must be positive, got {constant!r}")
             return self.weight * np.float32(1.0 / (constant * (self.total_sequences or 1)))
         raise ValueError(f"aggregation must be 'token', 'sequence' or 'constant', got {aggregation!r}")
 

@@ -26,7 +26,7 @@ def make_parser() -> Parser:
     p = Parser("bootstrap", DESCRIPTION, EXAMPLES)
     p.add_argument("out", type=Path, metavar="OUT", help="folder for the model; it must not already contain one")
     p.add_argument(
-        "--measure", action="store_true", help="do not train; print the exact illegal probability of the model in OUT"
+        "--measure", action="store_true", help="do not train; print the model's exact probability of an illegal answer"
     )
     p.add_argument("--played", action="store_true", help="do not train; play every environment with the model in OUT")
     p.add_argument("--recipe", choices=BUNDLED, default=BUNDLED[0], help="which model to make (default: %(default)s)")

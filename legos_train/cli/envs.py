@@ -12,7 +12,7 @@ from legos_envs.registry import catalogue, describe, known_ids
 from legos_train.cli import envs_check, envs_new, envs_show
 from legos_train.cli.arguments import Parser
 
-DESCRIPTION = """List, show, check or create environments. `legos envs list --help` and so on have the details.
+DESCRIPTION = """List, show, check or create environments. See `legos envs COMMAND --help` for details.
 
 Name an environment by its id from `legos envs list` (KuhnPoker-v0), or by the module or file that registers it:
 `module:Name-v0` or `file.py:Name-v0`."""

@@ -86,7 +86,11 @@ legos envs new MyGame --dir games      # the same in games/
 def add_arguments(p: Parser) -> None:
     p.add_argument("name", metavar="NAME", help="name of the class, such as MyGame; the id is then MyGame-v0")
     p.value(
-        "--dir", type=Path, default=Path("."), metavar="DIR", help="output folder, created if missing (default: here)"
+        "--dir",
+        type=Path,
+        default=Path("."),
+        metavar="DIR",
+        help="output folder, created if missing (default: this folder)",
     )
 
 

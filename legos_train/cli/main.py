@@ -15,7 +15,7 @@ VERBS = {
     "train": ("legos_train.cli.train", "train a model by self-play"),
     "eval": ("legos_train.cli.eval", "evaluate policies, without training"),
     "tournament": ("legos_train.cli.tournament", "play every pair of policies in several envs, with ratings"),
-    "exploit": ("legos_train.cli.exploit", "bound how much a best responder wins against a policy, and find one"),
+    "exploit": ("legos_train.cli.exploit", "bound a policy's exploitability and save a best response"),
     "serve": ("legos_train.cli.serve", "serve a model over HTTP with OpenAI's API"),
     "play": ("legos_train.cli.play", "play against a policy in the terminal"),
     "chat": ("legos_train.cli.chat", "chat with a trained model in the terminal"),
@@ -171,7 +171,7 @@ def message(error: BaseException, verb: str = "train") -> str:
 def _usage(arguments: Sequence[str]) -> int:
     verb_given = arguments[0] if arguments else None
     help_wanted = verb_given in (None, "-h", "--help")
-    lines = ["usage: legos VERB [options]   (legos VERB --help has the details)", ""]
+    lines = ["usage: legos VERB [options]   (run `legos VERB --help` for details)", ""]
     lines += [f"  {verb:10} {what}" for verb, (_, what) in VERBS.items()]
     if not help_wanted:
         import difflib

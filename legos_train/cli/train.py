@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -283,7 +285,8 @@ def parse(arguments: Sequence[str], base: TrainConfig) -> TrainConfig:
 def _unchecked() -> Any:
     """Makes tyro fill in settings unchecked: `from_dict` checks them and, unlike tyro, reports the value it got.
 
-    tyro's `None` is shown as `none`, as in settings files; both are accepted.
+    tyro's `None` is shown as `none`, as in settings files; both are accepted. Docs of settings and sections lose their
+    line breaks, which tyro would keep, so that they fill the terminal.
     """
     from pydantic import BaseModel
     from tyro import constructors
@@ -322,7 +325,15 @@ def _unchecked() -> Any:
         def settings(**values: Any) -> BaseModel:
             return model.model_construct(**values)
 
-        settings.__doc__ = model.__doc__  # the help text of the section
-        return StructConstructorSpec(settings, usual.fields)
+        settings.__doc__ = _flowing(model.__doc__)  # the help text of the section
+        fields = [replace(field, helptext=_flowing(field.helptext)) for field in usual.fields]
+        return StructConstructorSpec(settings, tuple(fields))
 
     return registry
+
+
+def _flowing(text: Any) -> Any:
+    """A text, or a function that returns one, with each paragraph on one line; None stays."""
+    if callable(text):
+        return lambda: _flowing(text())
+    return text if text is None else re.sub(r"(?<!\n)\n[ \t]*(?!\s)", " ", text)

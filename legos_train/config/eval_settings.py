@@ -53,7 +53,7 @@ class HeldOutEntry(Section):
     @model_validator(mode="after")
     def _consistent(self) -> HeldOutEntry:
         if self.name and not re.fullmatch(r"[\w.-]+", self.name):
-            raise ValueError(f"name may have letters, digits, '_', '.' and '-'; got {self.name!r}")
+            raise ValueError(f"name may contain only letters, digits, '_', '.' and '-'; got {self.name!r}")
         if self.source is not None and "source" in self.args:
             raise ValueError(f"{self.label}: give source once, in `source` or in `args`")
         return self

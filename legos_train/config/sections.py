@@ -119,7 +119,7 @@ class SamplingSettings(Section):
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Sample from the most likely tokens that together have this probability; 1: from all."""
     max_tokens: int | None = Field(default=None, ge=1)
-    """Maximum tokens per action; none: what the answers of a bundled model need, otherwise 1024."""
+    """Maximum tokens per action; none: a limit that suits the bundled model, or 1024 for any other model."""
     thinking_tokens: int | None = Field(default=None, ge=0)
     """Maximum tokens per thought, which count towards `max_tokens`; at the limit the thought is closed and the action
     follows. None: no separate limit."""
@@ -162,9 +162,9 @@ class FilterSettings(Section):
     """Which episodes are trained on."""
 
     draws: float = Field(default=0.0, ge=0, le=1)
-    """Share of drawn episodes to drop."""
+    """Share of episodes ending in a draw to drop."""
     draw_retries: int = Field(default=0, ge=0)
-    """How many times a drawn episode may be played again, each time on another seed."""
+    """How many times an episode ending in a draw may be played again, each time on another seed."""
     keep: Literal["all", "winners", "success", "positive"] = "all"
     """`winners`: only trajectories with the best return of their episode, if it is better than the worst; `success`:
     only those with a right answer, or a return above 0 where nothing is right or wrong; `positive`: only those with a
@@ -227,31 +227,31 @@ class MonitorSettings(Section):
     window: int = Field(default=10, ge=1)
     """Number of steps in a running mean."""
     role_gap: float | None = None
-    """Largest difference between the mean returns of two roles."""
+    """Maximum difference between the mean returns of two roles."""
     unscored: float | None = Field(default=0.5, ge=0, le=1)
-    """Largest share of episodes that could not be scored."""
+    """Maximum share of episodes that could not be scored."""
     invalid: float | None = Field(default=0.3, ge=0, le=1)
-    """Largest share of games ended by an invalid move of the policy."""
+    """Maximum share of games ended by an invalid move of the policy."""
     illegal: float | None = Field(default=0.3, ge=0, le=1)
-    """Largest share of illegal actions, where the env lists the legal ones."""
+    """Maximum share of illegal actions, where the env lists the legal ones."""
     idle: float | None = Field(default=0.5, ge=0, le=1)
-    """Largest share of steps without an update."""
+    """Maximum share of steps without an update."""
     live: float | None = Field(default=0.02, ge=0, le=1)
-    """Smallest share of tokens with a gradient."""
+    """Minimum share of tokens with a gradient."""
     worse: float | None = Field(default=0.0, ge=0)
     """How far an evaluation may fall below the one before the first step, beyond what chance explains."""
     average_lag: float | None = Field(default=0.6, ge=0)
-    """Largest share of the last weights' improvement that the weight average may lack, beyond what chance explains."""
+    """Maximum share of the last weights' improvement that the weight average may lack, beyond what chance explains."""
     standstill: float | None = Field(default=0.1, ge=0)
-    """Largest share of the distance to the optimum that may remain once an exact number has stopped changing."""
+    """Maximum share of the distance to the optimum that may remain once an exact number has stopped changing."""
     entropy: float | None = Field(default=1e-3, ge=0)
-    """Smallest entropy of the next token."""
+    """Minimum entropy of the next token."""
     length: tuple[float, float] | None = None
-    """Fewest and most tokens per action, as multiples of the mean over the first steps."""
+    """Minimum and maximum tokens per action, as multiples of the mean over the first steps."""
     zero_advantages: float | None = Field(default=0.95, ge=0, le=1)
-    """Largest share of advantages that are exactly 0."""
+    """Maximum share of advantages that are exactly 0."""
     kl: float | None = None
-    """Largest KL to the reference."""
+    """Maximum KL to the reference."""
     kl_factor: float = Field(default=2.0, gt=1)
     """`raise_kl`: factor on the KL weight."""
 
@@ -264,7 +264,7 @@ class AverageSettings(Section):
     weighted by t to the power of `degree`, so that its window grows with the run (arXiv 1212.1824); `none`: no average,
     only the last weights."""
     decay: float = Field(default=0.98, ge=0, lt=1)
-    """`ema`: the share of its value that the average keeps at every step."""
+    """`ema`: decay per step."""
     start: float = Field(default=0.25, ge=0, lt=1)
     """`uniform`: share of the run to leave out at the start."""
     degree: float = Field(default=7.0, ge=0)

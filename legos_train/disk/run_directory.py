@@ -107,7 +107,7 @@ class RunDirectory:
             elif ids:
                 raise RunError(
                     f"{str(self.path)!r} has no {IDENTITY}, and files of the runs {sorted(ids)}. "
-                    f'Put back that of the right one, {{"id": "..."}}'
+                    f"Restore the right run's {IDENTITY}, " + '{"id": "..."}'
                 )
         except BaseException:  # Ctrl-C, too: in a notebook the process goes on, and the next run needs the lock
             self._lock.close()

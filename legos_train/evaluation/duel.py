@@ -63,14 +63,14 @@ def head_to_head(
         ValueError: `games` is less than 1, or a mapping of players lacks a seat.
     """
     if games < 1:
-        raise ValueError(f"games is how many to play, at least 1; got {games}")
+        raise ValueError(f"games must be at least 1; got {games}")
     from legos_train.rollout import Job
 
     sides = tuple((side,) if isinstance(side, str) else tuple(side) for side in seats)
     agents = [agent for side in sides for agent in side]
     for name, given in (("policy", policy), ("opponent", opponent)):
         if isinstance(given, Mapping) and (missing := [agent for agent in agents if agent not in given]):
-            raise ValueError(f"the {name} has players for {', '.join(given)}; {', '.join(missing)} needs one, too")
+            raise ValueError(f"the {name} has players for {', '.join(given)}; no player for {', '.join(missing)}")
     players = policy if isinstance(policy, Mapping) else dict.fromkeys(agents, policy)
     schedule = list(Pairing(env_id, "policy", "opponent", sides, competitive=competitive).games(games, seed, samples))
     foes = opponent if isinstance(opponent, Mapping) else dict.fromkeys(agents, opponent)

@@ -174,7 +174,7 @@ def _held_out(entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -
         held_out=True,
     )
     if not task.own:
-        raise ConfigError(f"eval.env {entry.label!r}: its actors leave the policy no seat")
+        raise ConfigError(f"eval.env {entry.label!r}: its actors take every seat; leave one to the policy")
     if task.rival is not None and len(task.sides) < 2:
         raise ConfigError(
             f"eval.env {entry.label!r}: opponent = {entry.opponent!r} has no seat, because the policy plays "

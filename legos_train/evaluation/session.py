@@ -120,7 +120,9 @@ class Session:
         judges = frozenset(self.fixed) - trained
         players = {policy, opponent, *(one for seat, one in fixed.items() if seat not in judges)}
         if "human" in {*players, *fixed.values()} and getattr(self.options, "json", False):
-            raise SettingError("human is asked on standard output, where --json prints JSON only; see --out DIR")
+            raise SettingError(
+                "`human` cannot be combined with --json, as both use standard output; use --out DIR to save the results"
+            )
         identity = {one: self.identity(one) for one in players}
         identity |= {f"judge {one}": self.identity(one, judge=True) for one in {fixed[seat] for seat in judges}}
         if systems := self.systems.get(title):

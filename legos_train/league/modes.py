@@ -92,7 +92,7 @@ def mirror(population: Population) -> Sides:
     r"""The learner plays all seats; no opponent is drawn.
 
     When: the default, and the cheapest, since every seat of every game is trained on. Its weight average can settle
-    even if its last policy circles (docs/league.md).
+    even if its last policy cycles (docs/league.md).
 
     When not: you want to use the last policy itself in a game with a mixed equilibrium, or the learner forgets how to
     beat its past selves.
@@ -123,7 +123,7 @@ def fsp(population: Population) -> Sides:
 
 
 @mode(
-    "earlier versions of itself, the harder the more often",
+    "earlier versions of itself, harder ones more often",
     follows_results=True,
     options=("pfsp_power",),
 )

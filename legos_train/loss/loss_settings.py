@@ -43,8 +43,7 @@ class LossSettings(Section):
     """`expected`, `mirror`: weight decision points as if every player made a uniformly random move with this
     probability, so that points the players now avoid are still learned. The values of actions do not change."""
     mirror_step: float = Field(default=1.0, gt=0)
-    """`mirror`: step size of mirror descent. The smaller the KL weight, the smaller it must be, or the policy
-    circles."""
+    """`mirror`: step size of mirror descent. Use smaller steps with smaller KL weights, or the policy cycles."""
     mirror_floor: float = Field(default=0.0, ge=0, lt=0.5)
     """`mirror`: a step treats every legal action as at least this likely. Actions that have become rare can then
     recover if they are worth it; those that deserve to be rare are played about this often."""
@@ -86,13 +85,13 @@ class LossSettings(Section):
                 raise ValueError(f"{field} = {value!r} does nothing while magnet_every is 0; give it a number of steps")
         if self.explore and not LOSSES[self.name].all_actions:
             names = " and ".join(repr(name) for name, one in LOSSES.items() if one.all_actions)
-            raise ValueError(f"explore weighs the decision points of {names}, which {self.name!r} does not have")
+            raise ValueError(f"explore applies only to the losses {names}, not to {self.name!r}; use 0")
         for field in ("mirror_step", "mirror_floor"):
             if getattr(self, field) != type(self).model_fields[field].default and not LOSSES[self.name].mirror:
                 raise ValueError(f"{field} is a setting of the loss 'mirror' and does nothing for {self.name!r}")
         if (LOSSES[self.name].imitates or LOSSES[self.name].mirror) and self.needs_start:
             name = "mask_ratio" if self.truncate_ratio is None else "truncate_ratio"
-            raise ValueError(f"{name} corrects for who sampled the tokens, which {self.name!r} does not ask; use none")
+            raise ValueError(f"{name} is an off-policy correction, which {self.name!r} does not need; use none")
         return self
 
     @property

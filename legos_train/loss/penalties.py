@@ -52,7 +52,7 @@ def kl_exact(logprobs: mx.array, probs: mx.array, reference: mx.array) -> mx.arr
     steps ago (a moving magnet), mixed with a share `magnet_base` of the base. The weight goes from `kl` to `kl_end`
     over the run.
 
-    When: self-play on games whose equilibria are mixed. Without it the last policy circles: in the comparison it
+    When: self-play on games whose equilibria are mixed. Without it the last policy cycles: in the comparison it
     matters more than the credit method does (docs/credit.md). A magnet moves with the policy and does not hold it to
     the base model. One that follows closely also follows into policies that have lost an action, unless a share of the
     base stays in it.

@@ -142,7 +142,7 @@ def mirror(new: mx.array, advantages: mx.array, mirror_step: float) -> mx.array:
     `mirror_floor`), and $\eta$ is `mirror_step`. For a small $\eta$ the first gradient is that of `expected`; but q
     stays fixed while p is fitted to it, so several passes (`optim.epochs`) bring the whole policy to one target,
     whereas those of `expected` would keep pushing. With the KL to a reference this is magnetic mirror descent, whose
-    last policy settles where a policy gradient circles. q covers legal actions only.
+    last policy settles where a policy gradient cycles. q covers legal actions only.
 
     When: games that can be solved, with two to four `optim.epochs`. `--preset leduc_expected` uses it.
 

@@ -70,7 +70,7 @@ def checked_word(word: str) -> str:
     if is_endpoint(word):
         split(word)
     elif has_secret(word):
-        raise SecretError(f"a key has no place in the name of a policy: set the environment variable {OWN_KEY}")
+        raise SecretError(f"a policy name must not contain a key: set the environment variable {OWN_KEY}")
     return word
 
 

@@ -57,7 +57,7 @@ def build(
     if config.learner and world is not None:
         raise ConfigError("several learners need a single process; start it without other ranks")
     if world is not None and config.loss.token_loss.all_actions:
-        raise ConfigError(f"loss.name = {config.loss.name!r} has nothing to share between ranks; use one process")
+        raise ConfigError(f"loss.name = {config.loss.name!r} does not support several ranks; use one process")
     arena = arena_of(config, arena)
     if fresh:
         check_effects(config, arena)

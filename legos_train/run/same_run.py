@@ -23,8 +23,8 @@ def finished(run: RunDirectory, config: TrainConfig) -> bool:
     result = read_result(run.path)
     if result.stopped is not None and config.steps > TrainConfig.load(run.path / "config.toml").steps:
         raise RunError(
-            f"{str(run.path)!r} was stopped at step {result.steps} of its own accord ({result.stopped}), so more "
-            f"--steps do not continue it. Start a new run from its weights: --init-adapter {run.path}"
+            f"{str(run.path)!r} stopped itself at step {result.steps} ({result.stopped}); --steps cannot "
+            f"extend it. Start a new run from its weights: --init-adapter {run.path}"
         )
     return result.stopped is not None or result.steps >= config.steps
 

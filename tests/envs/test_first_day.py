@@ -110,7 +110,9 @@ def test_an_unknown_argument_is_answered_with_the_accepted_ones(env_id, wrong, n
     ],
 )
 def test_an_argument_of_another_kind_is_answered_with_what_it_must_be(env_id, argument, value, why):
-    with pytest.raises(legos_envs.BadArguments, match=re.escape(f"{env_id} cannot be made with {argument}=")) as caught:
+    with pytest.raises(
+        legos_envs.BadArguments, match=re.escape(f"{env_id} cannot be created with {argument}=")
+    ) as caught:
         legos_envs.make(env_id, **{argument: value})
     assert why in str(caught.value)
 

@@ -362,7 +362,7 @@ def test_forfeits_that_the_match_has_settled_itself_are_recorded():
     (record,) = episode.info["records"]
     assert record["ending"] == "forfeit" and record["forfeited"] == ["entrant_1"]
     assert record["returns"] == [1.5, -1.0, -0.5] and record["scores"] == [1.0, 0.0, 0.5]
-    assert episode.trajectories["match_0/answer_1"].info["reason"].startswith("the reply says nothing")
+    assert episode.trajectories["match_0/answer_1"].info["reason"].startswith("the reply is empty")
 
 
 def test_scores():

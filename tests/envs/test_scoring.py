@@ -81,7 +81,7 @@ def test_an_unscored_branch_can_be_caught_and_else_ends_the_whole():
     said = {"match_0/judge_0": "hm", "match_1/left_0": ""}
     episode = play(Pair(), **said)
     assert episode.info["results"] == [None, -1] and episode.outcome == "played"
-    assert episode.trajectories["match_1/left_0"].info["invalid"].startswith("the reply says nothing")
+    assert episode.trajectories["match_1/left_0"].info["invalid"].startswith("the reply is empty")
     assert play(Pair(careful=False), **said).outcome == "unscored"
 
 

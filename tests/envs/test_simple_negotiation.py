@@ -135,7 +135,7 @@ def test_spirals_treatment_of_invalid_moves():
     env = started(preset="spiral")
     env.step("[Done]")
     assert env._cumulative_rewards == {"player_0": -1.5, "player_1": 0.5}
-    assert "nobody can be done early" in env.infos["player_0"]["reason"]
+    assert "you cannot finish early" in env.infos["player_0"]["reason"]
 
 
 def test_the_last_action_counts_and_thoughts_stay_private():

@@ -47,9 +47,9 @@ def test_rewards_of_the_spiral_preset_and_of_three_players():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "says nothing"),
-        ("<think>[x]", "says nothing"),
-        ("[x]</think>  ", "says nothing"),
+        ("", "is empty or contains only a private thought"),
+        ("<think>[x]", "is empty or contains only a private thought"),
+        ("[x]</think>  ", "is empty or contains only a private thought"),
         ("x", "states no action"),
         ("[z]", r"\[z\] is not legal now"),
         ("[x] or [z]", r"\[z\] is not legal now"),
@@ -122,7 +122,7 @@ def test_an_error_in_the_rules_names_env_seed_and_log_length_and_ends_in_a_clear
     [
         (lambda table: table.ask("c_0"), KeyError, r"the rules asked 'c_0'; seats are \['a_0', 'b_0'\]"),
         (lambda table: table.ask("a_0", legal=()), ValueError, "'a_0' is asked with an empty list of legal actions"),
-        (lambda table: table.ask("a_0", legal=range(3)), TypeError, "legal actions that are no texts, such as 0"),
+        (lambda table: table.ask("a_0", legal=range(3)), TypeError, "legal actions that are not strings, such as 0"),
         (lambda table: iter([table.ask("a_0")]), TypeError, "the rules yielded a generator; write `yield from"),
     ],
 )

@@ -127,7 +127,7 @@ def test_every_base_id_is_listed_or_refused():
     ],
 )
 def test_refused_games_say_why(game, reason):
-    with pytest.raises(UnknownEnv, match=f"'TextArena/{game}' cannot be made: .*{reason}"):
+    with pytest.raises(UnknownEnv, match=f"'TextArena/{game}' cannot be created: .*{reason}"):
         legos_envs.make(f"TextArena/{game}")
     with pytest.raises(ValueError, match=f"{game} is refused: .*{reason}"):
         TextArena(game)

@@ -223,7 +223,7 @@ def test_keys_go_to_their_own_host_only_and_into_no_message(monkeypatch: pytest.
     ("spec", "said"),
     [
         ("http://h:8000/v1", "names no model"),
-        ("http://user:pw@h/v1#m", "no user name"),
+        ("http://user:pw@h/v1#m", "must not contain a user name"),
         ("ftp://h#m", "cannot be read"),
         ("http://h:99999/v1#m", "cannot be read"),
         ("http://h/v1?key=1#m", "password or key"),

@@ -290,4 +290,4 @@ def test_judges_are_part_of_the_task_and_games_without_a_score_are_counted(
 def test_a_person_is_not_asked_where_only_json_is_printed(seat: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", "Debate-v0", *seat, "--opponent", "random", "-n", "1", "--json"]) == 1
     told = capsys.readouterr()
-    assert not told.out and "--json prints JSON only" in told.err
+    assert not told.out and "cannot be combined with --json" in told.err

@@ -154,7 +154,7 @@ def test_a_run_by_branches_resumes_bit_for_bit_and_says_what_it_played(
         ),
         ({"loss": LOSS, "branch": {"points": 2}}, r"\[branch\] has no effect: KuhnPoker-v0 is valued by its tree"),
         ({**PIG, "branch": {"when": "never"}}, r'PigDice-v0 it has no exact truth, and branch.when = "never"'),
-        ({**PIG, "loss": {**LOSS, "explore": 0.1}}, r"loss.explore = 0.1 weighs the decision points of a game's tree"),
+        ({**PIG, "loss": {**LOSS, "explore": 0.1}}, r"loss.explore = 0.1 applies only to games valued by their tree"),
         ({**PIG, "env": "GSM8K-v0", "env_args": {}}, "GSM8K-v0 its first decisions list no legal actions. Use 'ppo'"),
     ],
 )

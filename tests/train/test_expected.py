@@ -288,7 +288,7 @@ def test_what_needs_sampled_actions_is_refused(settings: dict[str, Any]) -> None
 
 
 def test_exploring_is_refused_where_actions_are_sampled() -> None:
-    with pytest.raises(ValueError, match="explore weighs the decision points of 'expected'"):
+    with pytest.raises(ValueError, match="explore applies only to the losses 'expected'"):
         TrainConfig(loss={"explore": 0.1})  # type: ignore[arg-type]
 
 
@@ -385,7 +385,7 @@ def test_mirror_learns_and_says_what_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="mirror_floor is a setting of the loss 'mirror'"):
         small(loss={"name": "expected", "mirror_floor": 0.01})
     for stale in ({"truncate_ratio": 0.5}, {"mask_ratio": (0.5, 2.0)}):  # a weight would bend the target
-        with pytest.raises(ValueError, match="corrects for who sampled the tokens, which 'mirror' does not ask"):
+        with pytest.raises(ValueError, match="is an off-policy correction, which 'mirror' does not need"):
             small(loss={"name": "mirror", **stale})
     odd: list[dict[str, Any]] = [
         {"loss": {"name": "mirror", "mirror_step": 0.7}},

@@ -153,7 +153,7 @@ def test_actors_are_those_named_for_the_env_and_no_others() -> None:
         ({"env": [{**NIM, "oponent": "x"}]}, "unknown key 'eval.env.0.oponent', did you mean 'eval.env.0.opponent'"),
         ({"env": [{**NIM, "samples": 0}]}, "eval.env.0.samples: .*greater than or equal to 1, got 0"),
         ({"env": ["KuhnPoker-v0"]}, "two environments are named 'KuhnPoker-v0'; give the held-out one its own name"),
-        ({"env": [{**NIM, "name": "a/b"}]}, "name may have letters, .* got 'a/b'"),
+        ({"env": [{**NIM, "name": "a/b"}]}, "name may contain only letters, .* got 'a/b'"),
         ({"env": [{**MATH, "source": "a", "args": {"source": "b"}}]}, "math: give source once"),
     ],
 )

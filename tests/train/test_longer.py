@@ -69,7 +69,7 @@ def test_a_run_that_its_monitor_stopped_is_not_continued_by_more_steps(tmp_path:
     result = train(small(tmp_path / "run", steps=4, **settings), quiet=True)
     assert result.stopped and result.steps < 4
     assert train(small(tmp_path / "run", steps=4, **settings), resume=True, quiet=True).steps == result.steps
-    with pytest.raises(RunError, match=rf"stopped at step {result.steps} of its own accord.*--init-adapter"):
+    with pytest.raises(RunError, match=rf"stopped itself at step {result.steps} .*--init-adapter"):
         train(small(tmp_path / "run", steps=6, **settings), resume=True, quiet=True)
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,22 @@ def test_the_help_of_train_says_what_each_section_is_about(found: tuple[Path, li
     assert "Creates a new" not in usage and "pydantic" not in usage
     for words in ("Which episodes are trained on.", "The objective at every sampled token.", "LoRA (arXiv 2106.09685)"):
         assert words in usage
+
+
+def test_the_help_of_train_breaks_lines_only_where_the_terminal_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """tyro keeps the line breaks of docstrings, which fell into the middle of sentences."""
+    from legos_train.cli import train
+
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit):
+        train.run(["--help"])
+    lines = [line.strip("│| ") for line in capsys.readouterr().out.partition("sampling options")[2].splitlines()]
+    pairs = [(line, after) for line, after in pairwise(lines) if "--" not in line[:2] + after[:2]]
+    pairs = [(line, after) for line, after in pairs if line[:1].isalnum() and after[:1].isalnum() and line[-1] != "}"]
+    assert len(pairs) > 40
+    assert not [pair for pair in pairs if len(pair[0]) + 1 + len(pair[1].split()[0]) < 100 - 20]
 
 
 def test_a_game_is_one_class_in_one_file(found: tuple[Path, list[Any]]) -> None:

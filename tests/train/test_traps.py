@@ -91,7 +91,7 @@ def test_roles_of_an_env_are_checked() -> None:
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("sampling", [{"temperature": 0.5}, {"top_p": 0.9}, {"temperature": 0.0}])
 def test_trained_seats_are_sampled_as_the_loss_assumes(sampling: dict, trainer_of) -> None:
-    with pytest.raises(ConfigError, match="needs 1 and 1"):
+    with pytest.raises(ConfigError, match="needs temperature 1 and top_p 1"):
         trainer_of(sampling=sampling)
     assert trainer_of(sampling=sampling, loss={"name": "sft", "kl": 0.0, "kl_end": None}).step()["turns"]
 
@@ -254,7 +254,7 @@ def test_an_arena_brings_its_own_credit(trainer_of) -> None:
         ({"credit": {"name": "rae", "std": True}}, "credit.std = True has no effect"),
         ({"credit": {"name": "grpo"}, "batch_size": 12}, "multiple of group_size"),
         ({"loss": {"clip_low": 2.0}}, "clip_low"),
-        ({"loss": {"name": "sft", "truncate_ratio": 2.0}}, "does not ask"),
+        ({"loss": {"name": "sft", "truncate_ratio": 2.0}}, "does not need"),
         ({"monitor": {"action": "raise_kl"}, "loss": {"kl": 0.0, "kl_end": None}}, "which is 0"),
         ({"env": [{"id": "Nim-v0", "credit": "grpoo"}]}, "unknown credit method 'grpoo'"),
     ],

@@ -22,7 +22,9 @@ def _find(decision: Decision) -> Item | None:
 def _item_of(decision: Decision) -> Item:
     item = _find(decision)
     if item is None:
-        raise ValueError("on your own source only the scripted player 'random' plays; others know the bundled ones")
+        raise ValueError(
+            "with your own source only 'random' is available; the other scripted players know only the bundled items"
+        )
     return item
 
 

@@ -108,7 +108,9 @@ def _item(decision: Decision) -> PatchItem | None:
         return exercise(index).patch
     name = prompt.partition("`")[2].partition("`")[0]
     if name not in BY_NAME:
-        raise ValueError("on your own source only the scripted player 'random' plays; others know the bundled ones")
+        raise ValueError(
+            "with your own source only 'random' is available; the other scripted players know only the bundled items"
+        )
     return BY_NAME[name]
 
 

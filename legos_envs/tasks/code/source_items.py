@@ -108,7 +108,7 @@ def _assertions(tests: Any) -> list[str]:
         raise ValueError(f"its tests must be Python, or a list of it; got {str(tests)[:80]!r}") from None
     found = [ast.unparse(node) for node in nodes if isinstance(node, ast.Assert)]
     if not found:
-        raise ValueError(f"its tests hold no assert; got {str(tests)[:80]!r}")
+        raise ValueError(f"its tests contain no assert; got {str(tests)[:80]!r}")
     return found
 
 

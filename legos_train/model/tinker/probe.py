@@ -65,7 +65,9 @@ def probe(training: Training, prompt: Sequence[int], token: int) -> ProbeResult:
             break
         rate *= 4.0 if abs(alone * rate) < SHIFTS[0] else 0.1
     else:
-        raise ConfigError(f"{service.url}: steps on one token do not make it more likely (last: {alone:.3g} nats)")
+        raise ConfigError(
+            f"{service.url}: training on one token did not raise its probability (last: {alone:.3g} nats)"
+        )
     longer, beside, again = shift([long], rate), shift([short, long.silent], rate), shift([short], rate)
     try:  # the gradient itself changes over time, so each is compared with its current value
         middle = np.sqrt(abs(alone * again))

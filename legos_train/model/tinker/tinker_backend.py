@@ -303,7 +303,7 @@ class TinkerBackend:
         return Snapshot(version, self._weights(told["path"], told.get("state")))
 
     def _cannot(self, what: str) -> NoReturn:
-        raise ConfigError(f"this backend cannot do it: {what}")
+        raise ConfigError(f"not supported by this backend: {what}")
 
 
 def check(config: TrainConfig) -> None:

@@ -147,7 +147,7 @@ def _measured(
             title = title[0].upper() + title[1:]
             others = {**({"equilibrium": 0.0} if kind == "nash_conv" else {}), **references.get(key, {})}
             levels = tuple((value, name) for name, value in others.items() if is_number(value))
-            figure = Figure(_stem(key), title, unit_of(kind), drawn, "What it is worth", note, bounds, levels=levels)
+            figure = Figure(_stem(key), title, unit_of(kind), drawn, "Evaluation", note, bounds, levels=levels)
             out.append(figure)
     for env in dict.fromkeys(key.rpartition("/")[0] for key in keys):
         ended = [f"{env}/{kind}" if env else kind for kind in ENDINGS]
@@ -158,7 +158,7 @@ def _measured(
         if drawn := [line for line in lines if line.points]:
             title = f"{env}: how its games ended" if env else "How its games ended"
             name, unit = _stem(f"{env}/endings" if env else "endings"), "share of the evaluation's games, last weights"
-            out.append(Figure(name, title, unit, drawn, "What it is worth", "Played on fixed seeds.", (0.0, 1.0)))
+            out.append(Figure(name, title, unit, drawn, "Evaluation", "Played on fixed seeds.", (0.0, 1.0)))
     return out
 
 

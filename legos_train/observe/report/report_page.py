@@ -7,7 +7,7 @@ from html import escape
 
 from legos_train.observe.report.svg import STYLE, Figure, line_chart
 
-SECTIONS = ("What it is worth", "Learning", "Health", "Speed", "League")
+SECTIONS = ("Evaluation", "Learning", "Health", "Speed", "League")
 """The sections of figures, in order."""
 CSS = """
 :root { color-scheme: light dark; --paper: #fbfaf8; --card: #fff; --sunk: #f3f1ed; --ink: #1c1e21; --soft: #5b6067;

@@ -69,7 +69,7 @@ class DecisionTable:
                     self._check(task, word)
             elif explore:
                 raise ConfigError(
-                    f"loss.explore = {explore} weighs the decision points of a game's tree, and {name} is valued by "
+                    f"loss.explore = {explore} applies only to games valued by their tree, and {name} is valued by "
                     "branches of what was played; leave it out"
                 )
             else:

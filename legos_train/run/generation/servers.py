@@ -197,7 +197,7 @@ def check_numbers(
                 _refuse(endpoint.url, "an adapter", gap, most)
                 if gap >= _gap(engine, prompts, said, None):
                     raise Incompatible(
-                        f"{endpoint.url} answers under an adapter's name like the base model: it does not apply "
+                        f"{endpoint.url} returns base-model output for an adapter's name: it does not apply "
                         "adapters (vLLM: --enable-lora, and --max-lora-rank of at least lora.rank)"
                     )
                 line += f", adapter {gap:.2g}"

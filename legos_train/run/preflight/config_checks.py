@@ -46,8 +46,8 @@ def check_roles(config: TrainConfig, arena: Arena) -> None:
         live += [(slot, agent) for agent in arena.live(slot, arena.trained_roles(slot))]
     if not live:
         raise ConfigError(
-            f"there is nothing to train in {config.title}: no seat is declared trainable by the environment, played by "
-            "the policy, trainable as an actor and among train_roles at once"
+            f"there is nothing to train in {config.title}: no seat meets all four conditions: declared trainable by "
+            "the environment, played by the policy, trainable as an actor, and in train_roles"
         )
     if config.filter.keep == "winners" and all(len(slot.trained) < 2 for slot, _ in live):
         raise ConfigError("filter.keep = 'winners' compares the seats of an episode; with one seat use 'success'")
@@ -128,5 +128,5 @@ def _check_sampling(config: TrainConfig, arena: Arena, slot: EnvSlot, agent: str
     if not loss.token_loss.imitates and (actor.temperature != 1.0 or actor.top_p != 1.0):
         raise ConfigError(
             f"{slot.name}: {slot.seats[agent][0]!r} is trained but sampled at temperature {actor.temperature} and "
-            f"top_p {actor.top_p}. A policy gradient needs 1 and 1 (only loss.name = 'sft' does not)"
+            f"top_p {actor.top_p}. A policy gradient needs temperature 1 and top_p 1 (only loss.name = 'sft' does not)"
         )
