@@ -221,8 +221,8 @@ def code_table(env: Any, name: str) -> dict[InfoSet, Mapping[str, float]] | None
     if not solvable(env):
         return None
     infos = exact.info_sets(env.game)
-    if words.strategies.is_strategy(name):
-        return dict(words.strategies.strategy_table(name, infos))
+    if words.is_strategy(name):
+        return dict(words.strategy_table(name, infos))
     scripted = getattr(env.game, "scripted", {})
     own = set(env.scripted_players)
     if name == "random" and "random" not in own:

@@ -11,9 +11,8 @@ import mlx.core as mx
 import numpy as np
 
 from inference.files import tensors
-from legos_train.disk import checkpoint
+from legos_train.disk import bases, checkpoint
 from legos_train.errors import ConfigError
-from legos_train.players import words
 
 Weights = dict[str, mx.array]
 LONGEST, SHOWN = 64, 40
@@ -41,7 +40,7 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
     config = tomllib.loads((run / "config.toml").read_text()) if (run / "config.toml").is_file() else None
     scale = None if config is None else float(config.get("lora", {}).get("scale", 8.0))
     if config is not None:
-        words.bases.check_run(run, str(config.get("model", "tiny")))
+        bases.check_run(run, str(config.get("model", "tiny")))
     files: dict[str, dict[str, Path]] = {}  # by snapshot, its files by what their tensors' names begin with
     for directory in sorted(run.glob("checkpoints/step_*"), key=_step):
         if _step(directory) < 0 or checkpoint.damage(directory):

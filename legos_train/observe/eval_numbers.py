@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
+Z95 = 1.96
+"""Half a 95 % interval of a normal distribution, in standard errors."""
 AVERAGE = "_average"
 BASE_WINS = "wins_vs_base"
 MIXTURE = "nash_conv_mixture"

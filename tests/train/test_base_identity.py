@@ -12,9 +12,10 @@ import pytest
 from inference.loading import bundled_digest
 from legos_train import TrainConfig, train
 from legos_train.cli.main import main
+from legos_train.disk import bases
 from legos_train.errors import PolicyError
 from legos_train.model.other_run import read_run
-from legos_train.players import bases, words
+from legos_train.players import words
 from tests.train.helpers import small
 
 ANOTHER = "0" * 12

@@ -13,7 +13,7 @@ import pytest
 
 from legos_train import train
 from legos_train.errors import RunError
-from legos_train.observe.trackers import COLUMNS, episode_rows, flatten
+from legos_train.observe.report.trackers import COLUMNS, episode_rows, flatten
 from tests.train.helpers import small
 
 HAVE = {name: importlib.util.find_spec(name) is not None for name in ("wandb", "tensorboardX", "trackio")}

@@ -11,13 +11,14 @@ from legos_train.observe.eval_numbers import (
     ENDINGS,
     EXACT,
     SEAT,
+    Z95,
     interval,
     is_number,
     metric_name,
     results,
     unit_of,
 )
-from legos_train.observe.report.scales import Z95, Point, running_mean, window_of
+from legos_train.observe.report.scales import Point, running_mean, window_of
 from legos_train.observe.report.svg import Figure, Line
 
 Record = Mapping[str, Any]

@@ -33,7 +33,7 @@ from legos_train.disk import crashpoint
 from legos_train.errors import ConfigError, GenerationError
 from legos_train.model import tinker
 from legos_train.rollout import Job, LocalGenerator, serving_jobs
-from legos_train.run.parts import Parts
+from legos_train.run.parts.parts import Parts
 from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import Trainer
 

@@ -17,6 +17,7 @@ from legos_train.config import sizes
 from legos_train.config.assignments import merged
 from legos_train.errors import ConfigError
 
+_FOLDER = resources.files("legos_train.config") / "presets"
 SMOKE: dict[str, Any] = {
     "model": "small",
     "steps": 2,
@@ -33,7 +34,7 @@ SMOKE: dict[str, Any] = {
 
 def preset_names() -> list[str]:
     """All presets, sorted."""
-    return sorted(f.name.removesuffix(".toml") for f in resources.files(__name__).iterdir() if f.name.endswith(".toml"))
+    return sorted(f.name.removesuffix(".toml") for f in _FOLDER.iterdir() if f.name.endswith(".toml"))
 
 
 def preset(name: str, *, smoke: bool = False, size: str | None = None) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def preset(name: str, *, smoke: bool = False, size: str | None = None) -> dict[s
         near = difflib.get_close_matches(str(name), names, 1)
         hint = f", did you mean {near[0]!r}?" if near else f"; available: {', '.join(names)}"
         raise ConfigError(f"unknown preset {name!r}{hint}")
-    data = tomllib.loads((resources.files(__name__) / f"{name}.toml").read_text(encoding="utf-8"))
+    data = tomllib.loads((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     small, bundled, real = data.pop("smoke", {}), data.pop("bundled", {}), data.pop("real", False)
     if size is not None or real:
         fitting = sizes.size(size or sizes.DEFAULT).over(data)
