@@ -19,7 +19,7 @@ LONGEST, SHOWN = 64, 40
 """Characters of a member's name, and of the part of it that says which snapshot."""
 
 
-def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
+def read_snapshots(run: Path) -> tuple[dict[str, Weights], float | None]:
     """LoRA weights of a run by name, oldest first, and the scale they were trained with.
 
     Sources: `checkpoints/step_N/adapter.safetensors` and `league_*.safetensors` of the same checkpoints (damaged ones
@@ -90,9 +90,9 @@ def snapshots_for(
             with one policy provides the same for all.
 
     Raises:
-        ConfigError: as `read_run`, or they do not fit, or they are of several learners and none has this name.
+        ConfigError: as `read_snapshots`, or they do not fit, or they are of several learners and none has this name.
     """
-    found, other = read_run(run)
+    found, other = read_snapshots(run)
     factor = 1.0 if scale is None or other is None else other / scale
     chosen = {name: _own(weights, learner, run) for name, weights in spread(found, room).items()}
     for name, weights in chosen.items():

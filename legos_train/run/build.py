@@ -73,7 +73,7 @@ def build(
     backend = learner.backend
     if fresh and config.init_adapter is not None:
         backend.load(backend.read(config.init_adapter))
-    credit = make_credit(config, arena)
+    credit = credit_of(config, arena)
     arena.league = make_league(config, arena, backend, fill=fresh)
 
     def tell(unit: str, done: int, total: int) -> None:
@@ -197,7 +197,7 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
     return arena
 
 
-def make_credit(config: TrainConfig, arena: Arena) -> CreditAssigner:
+def credit_of(config: TrainConfig, arena: Arena) -> CreditAssigner:
     """The arena's own credit assigner, or the run's method; roles and envs may set their own methods."""
     if arena.credit is not None:
         if not isinstance(arena.credit, CreditAssigner):
@@ -205,7 +205,7 @@ def make_credit(config: TrainConfig, arena: Arena) -> CreditAssigner:
             raise ConfigError(f"arena.credit is of type {kind}, which lacks assign, state_dict or load_state_dict")
         return arena.credit
     if config.learner:
-        return PerLearner({name: make_credit(own, arena) for name, own in config.learners.items()})
+        return PerLearner({name: credit_of(own, arena) for name, own in config.learners.items()})
     default = config.credit.make()
     if config.credit.roles:
         default = PerRole(default, {r: config.credit.make(name) for r, name in config.credit.roles.items()})

@@ -50,7 +50,7 @@ class ThreadGenerator:
 
     def __init__(self, parts: Parts, servers: LocalGenerator | None = None):
         self._servers = servers
-        self._inbox: queue.Queue[serving_jobs.Message] = queue.Queue()
+        self._inbox: queue.Queue[serving_jobs.InboxItem] = queue.Queue()
         self._out: queue.Queue[serving_jobs.BatchResult] = queue.Queue()
         self._parts = parts
         self._thread = threading.Thread(target=self._work, name="legos-generator", daemon=True)
