@@ -65,8 +65,8 @@ class Source:
             value = "" if node.value is None else ast.unparse(node.value)
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 self.defined |= {one.id: value for one in ast.walk(target) if isinstance(one, ast.Name)}
-            if "__all__" in self.defined and isinstance(node.value, ast.List):
-                self.offered |= {part.value for part in node.value.elts if isinstance(part, ast.Constant)}
+            if "__all__" in self.defined and node.value is not None:
+                self.offered |= {_start(part) for part in _parts(node.value)}
         elif isinstance(node, ast.If | ast.Try):
             for inner in (*node.body, *node.orelse):
                 self._define(inner)
@@ -134,8 +134,14 @@ class Source:
         if last in LOADERS or function in ("lazy_loader.load", "lazy.load"):
             names = [_start(one) for one in given][:1]
         elif last == "attach":
-            lists = [part for one in given for part in (one.keys if isinstance(one, ast.Dict) else _parts(one))]
-            names = [f".{_start(part)}" for part in lists if part is not None]
+            for one in given:
+                whole = [f"{self.name}.{_start(part)}" for part in _parts(one)]
+                self.bound |= {path.rpartition(".")[2]: path for path in whole}
+                names += whole
+                for key, value in zip(one.keys, one.values) if isinstance(one, ast.Dict) else ():
+                    inner = f"{self.name}.{_start(key)}" if key is not None else ""
+                    self.bound |= {_start(part): f"{inner}.{_start(part)}" for part in _parts(value)}
+                    names.append(inner)
         names = [self._absolute(name) for name in names if name.strip(".")]
         self.imported += [(name, "", node.lineno) for name in names if not self.name.startswith(f"{name}.")]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -47,6 +48,10 @@ def code() -> Code:
     return Code(ROOT, PACKAGES)
 
 
+def none(wrong: Sequence[str]) -> None:
+    assert not wrong, "\n".join(wrong)
+
+
 def order(package: str) -> list[str]:
     """The rooms of a package from above to below, as docs/architecture.md lists them."""
     text = (ROOT / "docs/architecture.md").read_text()
@@ -66,28 +71,28 @@ def test_the_list_of_rooms_is_the_folder(package: str) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_rooms_import_downwards_only(package: str) -> None:
-    assert not code().upwards(package, order(package))
+    none(code().upwards(package, order(package)))
 
 
 @pytest.mark.parametrize("package", KNOWN)
 def test_packages_import_only_what_they_know(package: str) -> None:
-    assert not code().strangers(package, {*KNOWN[package], *sys.stdlib_module_names})
+    none(code().strangers(package, {*KNOWN[package], *sys.stdlib_module_names}))
 
 
 def test_other_rooms_are_entered_by_their_face() -> None:
-    assert not code().past_faces()
+    none(code().past_faces())
 
 
 def test_a_face_has_few_names() -> None:
-    assert not code().crowded(MOST_NAMES, MOST_MODULES)
+    none(code().crowded(MOST_NAMES, MOST_MODULES))
 
 
 def test_the_folders_of_a_room_import_one_way() -> None:
-    assert not code().both_ways()
+    none(code().both_ways())
 
 
 def test_no_import_circles() -> None:
-    assert not code().circles()
+    none(code().circles())
 
 
 IMPORT = re.compile(r"\b(?:from|import) ((?:legos_envs|inference|legos_train)(?:\.\w+)+)(?: import ([\w, ]+))?")
@@ -104,7 +109,7 @@ def test_docs_and_examples_enter_by_faces() -> None:
         for name in (names or "").replace(" ", "").split(",")
         if not code().is_open(module) or (name and name not in code().faces.get(module, [name]))
     ]
-    assert not wrong, "\n".join(wrong)
+    none(wrong)
 
 
 WITHOUT_ARRAYS = ("run", "disk", "arena", "league", "rollout", "credit", "players", "evaluation", "batch")
@@ -130,7 +135,7 @@ def test_weights_are_arrays_only_behind_the_backend() -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_name_means_one_thing(package: str) -> None:
     """No file, class or alias of a type twice within a package, and nothing on a face that another module defines."""
-    assert not code().twice(package)
+    none(code().twice(package))
 
 
 VOCABULARY = ("Policy", "Seat", "Agent", "Table", "Turn", "Trajectory", "Episode", "Batch", "Actor", "Arena", "Rubric")
