@@ -1,4 +1,3 @@
-from .league import LEARNER as LEARNER
 from .league import League as League
 from .league_settings import LeagueSettings as LeagueSettings
 from .modes import MODES as MODES
