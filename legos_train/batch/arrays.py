@@ -55,7 +55,7 @@ class Batch:
     ones that were left out included; trajectory (M,); version (M,) the policy version that sampled it (-1: unknown);
     legal (M,) which of `legal_sets` could have been sampled there (-1: any token); weight (M,) how many turns its turn
     counts for (1, unless the batch has every action of a decision point, weighted by its probability).
-    `total_tokens`, `total_sequences` are the divisors of losses: those of the whole batch in a part from `micro`.
+    `total_tokens`, `total_sequences` are the divisors of losses: those of the whole batch in a part.
     `start_logprobs` (M,): those of the policy at the start of the optimiser step, see `with_start`.
     """
 
@@ -110,7 +110,7 @@ class Batch:
         """Weights w (M,) such that the loss of the batch is `sum(w * loss per token)`.
 
         `"token"`: mean over tokens. `"sequence"`: mean over turns of the mean over the turn's tokens. `"constant"`: sum
-        over the turn's tokens divided by `constant`, mean over turns (Dr. GRPO, arXiv 2503.20783). Parts from `micro`
+        over the turn's tokens divided by `constant`, mean over turns (Dr. GRPO, arXiv 2503.20783). Parts
         carry the weights they have in the whole batch, and a token weighs the same whether neighbouring forced tokens
         were left out or not: that saves work and does not change the objective. Raises ValueError for any other name.
         """
@@ -140,18 +140,16 @@ class Batch:
             start_logprobs=start,
         )
 
-    def micro(self, max_tokens: int | None = None) -> Iterator[Batch]:
+    def parts(self, max_tokens: int | None = None) -> Iterator[tuple[Batch, NDArray[np.int64]]]:
         """Parts that together hold every sampled token once; their gradients add up to that of the whole batch.
+
+        Each comes with the positions of its sampled tokens among the M of this batch.
 
         Rows are first grouped by prefix, if computing a group's shared prefix once saves more than
         a part costs (a batch of several games has several rule texts), then by length, so that little is padding.
         `max_tokens` bounds the tokens computed in a part: its shared prefix once plus the padded rest of its rows; a
         longer row is its own part. None: no bound. Raises ValueError if `max_tokens` is less than 1.
         """
-        return (part for part, _ in self.parts(max_tokens))
-
-    def parts(self, max_tokens: int | None = None) -> Iterator[tuple[Batch, NDArray[np.int64]]]:
-        """Like `micro`, each part with the positions of its sampled tokens among the M of this batch."""
         chunks = row_chunks(self.tokens, self.lengths, self.rows, self.cols, max_tokens)
         if len(chunks) == 1:
             yield self, np.arange(len(self))

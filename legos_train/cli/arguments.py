@@ -175,14 +175,19 @@ def add_sampling(p: Parser) -> None:
 def add_connecting(p: Parser, unit: str = "games") -> None:
     """Adds the connection options for the same verbs; `unit` names what runs concurrently, such as games."""
     p.number("--concurrency", help=f"{unit} at a time", default=256, least=1)
-    p.number("--connections", help="concurrent requests to a server", default=32, least=1)
+    p.number("--connections", help="concurrent requests to a server", default=actors.CONNECTIONS, least=1)
     p.repeated(
         "--body",
         metavar="NAME=VALUE",
         help="extra field in requests to endpoints, such as top_p=0.9 or reasoning_effort=low",
     )
     p.number(
-        "--timeout", help="seconds for one request to a server", default=120.0, least=1e-3, type=float, metavar="S"
+        "--timeout",
+        help="seconds for one request to a server",
+        default=actors.TIMEOUT,
+        least=1e-3,
+        type=float,
+        metavar="S",
     )
     p.number("--retries", help=f"how many times to retry {unit} lost to a server error", default=1)
     p.add_argument("--json", action="store_true", help="print one JSON object instead of text")

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inference.address import hide_secrets
+from inference.address import OWN_KEY, hide_secrets
 from legos_envs.arguments import DISTRIBUTION, install
 
 PACKAGES = (
@@ -25,7 +25,7 @@ PREFIXES = (
     "TRACKIO_", "OPENAI_", "OPENROUTER_", "PYTHON", "UV_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
     "http_proxy", "https_proxy", "all_proxy", "no_proxy", "SSL_CERT_", "VIRTUAL_ENV", "CONDA_PREFIX",
 )  # fmt: skip
-ALWAYS = ("HF_TOKEN", "LEGOS_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "WANDB_API_KEY")
+ALWAYS = ("HF_TOKEN", OWN_KEY, "OPENAI_API_KEY", "OPENROUTER_API_KEY", "WANDB_API_KEY")
 SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|SESSION|PRIVATE|PWD", re.IGNORECASE)
 
 

@@ -60,7 +60,7 @@ def preset(name: str, *, smoke: bool = False, size: str | None = None) -> dict[s
         fitting = sizes.size(size or sizes.DEFAULT).over(data)
         caps = {key: fitting[key] for key in ("model", "batch_size", "context", "sampling")}
         data = merged(merged(fitting, data), caps) if real else merged(data, fitting)
-    if size in sizes.BUNDLED:
+    if size in sizes.BUNDLED_SIZES or (smoke and real):
         data = merged(data, bundled)
     if smoke and real:
         data = merged(data, SMOKE)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from inference.address import Address, SecretError
+from inference.address import OWN_KEY, Address, SecretError
 from legos_train.config.eval_settings import EvaluationSettings as EvaluationSettings  # noqa: PLC0414
 from legos_train.config.eval_settings import HeldOutEntry as HeldOutEntry  # noqa: PLC0414
 from legos_train.players.actors import checked_word
@@ -27,9 +27,7 @@ ServerAddress = Annotated[str, AfterValidator(_server_address)]
 
 def _variable_name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z_]\w*", value, re.ASCII):
-        raise SecretError(
-            "api_key_env is the name of an environment variable, such as LEGOS_API_KEY, not the key itself"
-        )
+        raise SecretError(f"api_key_env is the name of an environment variable, such as {OWN_KEY}, not the key itself")
     return value
 
 
@@ -340,7 +338,7 @@ class ServerSettings(Section):
     sessions: int = Field(default=1, ge=1)
     """Behind a router: the number of session ids (header `X-Session-ID`) to spread conversations over. A conversation
     stays on the server that the router picks for its id. 1: no id is sent, and a call may mix turns of any games."""
-    api_key_env: VariableName = "LEGOS_API_KEY"
+    api_key_env: VariableName = OWN_KEY
     """The name of the environment variable that holds the key."""
 
     @model_validator(mode="before")

@@ -145,22 +145,22 @@ SIZES = {
 """Real models. Qwen3 and Qwen3.5 have a thinking switch; `4b-instruct` never thinks, base models may."""
 
 
-BUNDLED = {"small": Size("small", {}, 4e-3, 16, 64, 64, 2048, 8192, 256, bits=32)}
+BUNDLED_SIZES = {"small": Size("small", {}, 4e-3, 16, 64, 64, 2048, 8192, 256, bits=32)}
 """The bundled model that reads every environment: runs of it learn in minutes on a CPU, without a download."""
 
 
 def names() -> list[str]:
     """The values that `--size` accepts."""
-    return [*BUNDLED, *SIZES]
+    return [*BUNDLED_SIZES, *SIZES]
 
 
 def size(name: str) -> Size:
-    """A row of `SIZES` or `BUNDLED`.
+    """A row of `SIZES` or `BUNDLED_SIZES`.
 
     Raises:
         ConfigError: no such size exists; the message names the nearest.
     """
-    every = BUNDLED | SIZES
+    every = BUNDLED_SIZES | SIZES
     if name in every:
         return every[name]
     near = difflib.get_close_matches(name.casefold(), every, 1, cutoff=0.5)

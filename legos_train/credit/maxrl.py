@@ -10,17 +10,15 @@ Order: the batch alone decides. Cold start: none; nothing is remembered.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-
-from legos_envs.records import Episode, Trajectory
-from legos_train.credit.assigner import Advantages, Stateless, group_of, mean, method, trained
+from legos_envs.records import Trajectory
+from legos_train.credit.assigner import Stateless, mean, method
+from legos_train.credit.group import DECAY, SINGLETON, PeerCredit
 
 
 @method
-class MaxRLCredit(Stateless):
+class MaxRLCredit(Stateless, PeerCredit):
     r"""Reward in units of the role's mean reward in the group: rare successes weigh more.
 
     For a reward of 0 or 1 the mean estimates the probability of success p. Dividing by it turns the gradient of p into
@@ -42,23 +40,12 @@ class MaxRLCredit(Stateless):
     groups = True
     scale_free = True
 
-    def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
-        """See `CreditAssigner.assign`. Raises ValueError for an episode without a group."""
-        returns: dict[Hashable, list[float]] = defaultdict(list)
-        rows: list[list[tuple[Trajectory, float, Hashable]]] = []
-        for episode in episodes:
-            row = []
-            for trajectory in trained(episode):
-                key: Hashable = (episode.env_id, group_of(episode, "credit 'rae'"), trajectory.role)
-                reward = max(trajectory.total, 0.0)
-                returns[key].append(reward)
-                row.append((trajectory, reward, key))
-            rows.append(row)
-        means = {key: mean(values) for key, values in returns.items()}
-        return [
-            {
-                t.agent: np.full(len(t.turns), (reward - means[key]) / means[key] if means[key] > 0 else 0.0)
-                for t, reward, key in row
-            }
-            for row in rows
-        ]
+    def __init__(self) -> None:
+        super().__init__(singleton=SINGLETON, decay=DECAY)
+
+    def targets(self, trajectory: Trajectory) -> list[float]:
+        return [max(trajectory.total, 0.0)]
+
+    def relative(self, total: float, every: Sequence[float], own: Sequence[float]) -> float | None:
+        centre = mean(every)
+        return (total - centre) / centre if centre > 0 else 0.0

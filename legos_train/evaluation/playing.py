@@ -46,9 +46,9 @@ class Stage:
         cast: words.Cast,
         journal: Journal,
         *,
-        concurrency: int = 256,
-        retries: int = 1,
-        judging: float = 0.0,
+        concurrency: int,
+        retries: int,
+        judging: float,
         report: ProgressLine | None = None,
         systems: Mapping[str, Mapping[str, str]] | None = None,
     ):

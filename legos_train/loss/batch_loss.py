@@ -38,7 +38,7 @@ def objective(
 
     Returns:
         The loss, and a dict: `new` (M,), the policy's log-probabilities, and scalars that add up over the parts of
-        `Batch.micro` to the mean over sampled tokens: `kl`, `entropy` of the whole distribution, and with a bonus
+        `Batch.parts` to the mean over sampled tokens: `kl`, `entropy` of the whole distribution, and with a bonus
         `entropy_bonus`, over the tokens it covers. With `legality`, `illegal_mass` adds up to a mean over turns of
         minus the logarithm of the mass of legal actions, which is about the probability of an illegal answer where that
         is small.

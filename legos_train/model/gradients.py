@@ -53,7 +53,7 @@ def loss_and_grad(
 ) -> tuple[float, Weights, dict[str, Any]]:
     """Loss of the batch, its gradient by weight name, and numbers to log.
 
-    `max_tokens` bounds the tokens computed at once, see `Batch.micro`; it affects the result only through rounding.
+    `max_tokens` bounds the tokens computed at once, see `Batch.parts`; it affects the result only through rounding.
     `numbers["finite"]` is 1.0, or 0.0 if the loss or the gradient is not finite: the caller decides what to do then.
     The other numbers are those of `loss.metrics` plus loss, grad_norm, entropy, kl (if there is a reference) and
     entropy_bonus (if there is a bonus).

@@ -13,6 +13,8 @@ POLICY, BASE, LEAGUE = "policy", "base", "league:"
 TOKENS = 1024
 BUNDLED_TOKENS = {"tiny": 12, "small": 96}
 """Default maximum tokens per action; the bundled models write moves and short answers."""
+TIMEOUT, CONNECTIONS = 120.0, 32
+"""Defaults for endpoints: seconds for one request, and concurrent requests."""
 ANYBODY, UNTRAINED = "*", "*untrained"
 """Keys of a job's players: for all seats; for the seats that the env does not train."""
 

@@ -20,7 +20,7 @@ from inference import RequestRefused, ServerUnavailable, network
 from inference.client import BadAnswer, retry
 from inference.types import OBSERVATION
 from legos_envs import Decision
-from legos_train.players.actors import TOKENS
+from legos_train.players.actors import CONNECTIONS, TIMEOUT, TOKENS
 from legos_train.players.background import Background
 from legos_train.players.chat_api import Reply, error_text, key_for, key_name, read_reply, split, too_long
 
@@ -69,9 +69,9 @@ class EndpointPlayer:
         max_tokens: int = TOKENS,
         system: str | None = None,
         ask: str = "",
-        timeout: float = 120.0,
+        timeout: float = TIMEOUT,
         retry: retry.Retry | None = None,
-        connections: int = 32,
+        connections: int = CONNECTIONS,
         body: Mapping[str, Any] | None = None,
         transport: Any = None,
     ):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from inference import Completion, Fleet, InferenceError, Request, UnknownAdapter
+from inference.address import OWN_KEY
 from legos_train.players.background import Background
 
 WAIT = 0.05  # seconds that a step waits for the first answer
@@ -47,7 +48,7 @@ class RemoteEngine:
     def __init__(
         self,
         urls: Sequence[str],
-        key_env: str = "LEGOS_API_KEY",
+        key_env: str = OWN_KEY,
         *,
         run: str | None = None,
         follows: bool = False,

@@ -20,7 +20,7 @@ from legos_train.errors import PolicyError
 
 if TYPE_CHECKING:
     from legos_train.players.endpoint import EndpointPlayer
-from legos_train.players.actors import TOKENS, default_tokens
+from legos_train.players.actors import CONNECTIONS, TIMEOUT, TOKENS, default_tokens
 from legos_train.players.chat_api import checked_word, is_endpoint
 from legos_train.players.names import (
     PUBLISHED,
@@ -102,8 +102,8 @@ class Cast:
         dequantize: Dequantize = "auto",
         threads: Threads | None = "auto",
         ask: str = "",
-        timeout: float = 120.0,
-        connections: int = 32,
+        timeout: float = TIMEOUT,
+        connections: int = CONNECTIONS,
         body: Mapping[str, Any] | None = None,
     ):
         if given := [name for name in body or () if SECRET_NAME.fullmatch(name)]:

@@ -111,8 +111,8 @@ MUTANTS = [
         METHODS,
         (
             "maxrl-without-quotient",
-            "(reward - means[key]) / means[key] if",
-            "(reward - means[key]) if",
+            "(total - centre) / centre if",
+            "(total - centre) if",
             "rare successes weigh no more than with grpo",
         ),
     ),

@@ -217,7 +217,7 @@ def test_no_token_is_lost_or_invented(played, budget, count):
             place = [np.flatnonzero(batch.sequence == turn) for turn in dict.fromkeys(mini.sequence.tolist())]
             expect = len(minis) * whole[name][np.concatenate([*place, np.zeros(0, dtype=int)])]
             assert np.sort(mini.token_weights(name, 3.0)) == pytest.approx(np.sort(expect))
-        assert sum(len(part) for part in mini.micro(budget)) == len(mini)
+        assert sum(len(part) for part, _ in mini.parts(budget)) == len(mini)
 
 
 def test_a_turn_stays_in_one_row_when_a_batch_is_taken_apart():
@@ -225,7 +225,7 @@ def test_a_turn_stays_in_one_row_when_a_batch_is_taken_apart():
     batch = pack_all(*[episode([turn([1, 2], [4 + i, 9, 9])], seed=i) for i in range(3)])
     assert len(batch.rows) == 7
     for part in (batch, batch.select(batch.sequence != 1)):
-        assert [small.sequence.tolist() for small in part.micro(1)] == [
+        assert [small.sequence.tolist() for small, _ in part.parts(1)] == [
             [i] * 3 for i in (2, 1, 0) if i in part.sequence
         ]
 
@@ -233,8 +233,8 @@ def test_a_turn_stays_in_one_row_when_a_batch_is_taken_apart():
 def test_sites_are_not_counted_as_shared_when_a_budget_is_kept():
     batch = pack_all(*[episode([turn([1], [4, 5 + i, 9])], seed=i) for i in range(2)])
     assert batch.tokens.tolist() == [[1, 4, 6], [1, 4, 5]] and batch.prefix == 0  # column 0 has a site
-    assert [part.distinct_rows for part in batch.micro(5)] == [1, 1]
-    assert [part.distinct_rows for part in batch.micro(6)] == [2]
+    assert [part.distinct_rows for part, _ in batch.parts(5)] == [1, 1]
+    assert [part.distinct_rows for part, _ in batch.parts(6)] == [2]
 
 
 def test_games_with_other_rules_become_other_parts():
@@ -261,7 +261,7 @@ def test_minibatches_depend_on_the_seed_only():
     assert first == [m.sequence.tolist() for m in batch.minibatches(3, seed=0)]
     assert first != [m.sequence.tolist() for m in batch.minibatches(3, seed=1)]
     assert [m.total_sequences for m in batch.minibatches(3, seed=0)] == [3, 3, 3]
-    for call in (lambda: list(batch.minibatches(0, seed=0)), lambda: list(batch.micro(0))):
+    for call in (lambda: list(batch.minibatches(0, seed=0)), lambda: list(batch.parts(0))):
         with pytest.raises(ValueError, match="at least 1"):
             call()
 
@@ -273,7 +273,7 @@ def test_one_long_row_does_not_pad_the_others() -> None:
         Episode("G", 0, {}, {"a": Trajectory("a", "r", turns=[Turn((), "", 0.0, None, row, [5], [0.0])])})
         for row in rows
     ]
-    parts = list(pack(episodes, [{"a": np.ones(1)}] * len(rows)).micro())
+    parts = [part for part, _ in pack(episodes, [{"a": np.ones(1)}] * len(rows)).parts()]
     assert sorted(part.tokens.shape for part in parts) == [(1, 341), (200, 42)]
     assert sum(len(part) for part in parts) == len(rows)
 

@@ -174,7 +174,7 @@ def test_reference_is_the_base_and_cached(vocabulary, monkeypatch):
     computed = []
     monkeypatch.setattr(policy, "_reference_logprobs", lambda b, base: computed.append(b) or pytest.fail("not cached"))
     assert close(policy.reference(batch, full=False), chosen)
-    for part in batch.micro(40):
+    for part, _ in batch.parts(40):
         policy.reference(part, full=False)
     policy.clear()
     with pytest.raises(pytest.fail.Exception):

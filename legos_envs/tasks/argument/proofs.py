@@ -97,10 +97,6 @@ def write(formula: Formula, outer: int = 0) -> str:
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 
-def _mp(made: Formula, a: Formula, b: Formula) -> bool:
-    return b == ("->", a, made)
-
-
 def _mt(made: Formula, a: Formula, b: Formula) -> bool:
     return len(made) == 2 and a[0] == "->" and made == ("~", a[1]) and b == ("~", a[2])
 
@@ -111,18 +107,6 @@ def _hs(made: Formula, a: Formula, b: Formula) -> bool:
 
 def _ds(made: Formula, a: Formula, b: Formula) -> bool:
     return a[0] == "|" and ((b == ("~", a[1]) and made == a[2]) or (b == ("~", a[2]) and made == a[1]))
-
-
-def _and(made: Formula, a: Formula, b: Formula) -> bool:
-    return made == ("&", a, b)
-
-
-def _simp(made: Formula, a: Formula) -> bool:
-    return a[0] == "&" and made in a[1:]
-
-
-def _add(made: Formula, a: Formula) -> bool:
-    return made[0] == "|" and a in made[1:]
 
 
 def _dn(made: Formula, a: Formula) -> bool:
@@ -141,13 +125,13 @@ class Rule(NamedTuple):
 
 
 RULES: Mapping[str, Rule] = {
-    "MP": Rule(2, _mp, "from a and a -> b: b", "modus ponens"),
+    "MP": Rule(2, lambda made, a, b: b == ("->", a, made), "from a and a -> b: b", "modus ponens"),
     "MT": Rule(2, _mt, "from a -> b and ~b: ~a", "modus tollens"),
     "HS": Rule(2, _hs, "from a -> b and b -> c: a -> c", "hypothetical syllogism"),
     "DS": Rule(2, _ds, "from a | b and ~a: b; from a | b and ~b: a", "disjunctive syllogism"),
-    "AND": Rule(2, _and, "from a and b: a & b", "conjunction"),
-    "SIMP": Rule(1, _simp, "from a & b: a; b", "simplification"),
-    "ADD": Rule(1, _add, "from a: a | b; b | a", "addition"),
+    "AND": Rule(2, lambda made, a, b: made == ("&", a, b), "from a and b: a & b", "conjunction"),
+    "SIMP": Rule(1, lambda made, a: a[0] == "&" and made in a[1:], "from a & b: a; b", "simplification"),
+    "ADD": Rule(1, lambda made, a: made[0] == "|" and a in made[1:], "from a: a | b; b | a", "addition"),
     "DN": Rule(1, _dn, "from ~~a: a; from a: ~~a", "double negation"),
 }
 _NAMES = {key.casefold(): key for key in RULES} | {rule.name: key for key, rule in RULES.items()}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from legos_train.disk import MetricsFile
 from legos_train.observe.viewer.results import read_results
 
 LOG = "rollouts.jsonl"
@@ -152,16 +153,8 @@ def read_extras(folder: Path, steps: set[int]) -> tuple[str, dict[str, dict[str,
     config = folder / "config.toml"
     text = config.read_text(encoding="utf-8", errors="replace") if config.is_file() else ""
     rows: dict[str, dict[str, Any]] = {}
-    played = 0
-    metrics = folder / "metrics.jsonl"
-    if metrics.is_file():
-        for raw in metrics.read_bytes().splitlines():
-            try:
-                row = json.loads(raw)
-            except ValueError:
-                continue  # a torn last line; only the episode log matters here
-            if isinstance(row, dict) and isinstance(row.get("episodes"), int):
-                played += row["episodes"]
-            if isinstance(row, dict) and isinstance(row.get("step"), int) and row["step"] in steps:
-                rows[str(row["step"])] = rows.get(str(row["step"]), {}) | row
-    return text, rows, played
+    every = MetricsFile.read(folder / "metrics.jsonl")
+    for row in every:
+        if row["step"] in steps:
+            rows[str(row["step"])] = rows.get(str(row["step"]), {}) | row
+    return text, rows, sum(row["episodes"] for row in every if isinstance(row.get("episodes"), int))
