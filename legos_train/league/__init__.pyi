@@ -1,3 +1,4 @@
+from .league import LEARNER as LEARNER
 from .league import League as League
 from .league_settings import LeagueSettings as LeagueSettings
 from .modes import MODES as MODES
