@@ -29,7 +29,7 @@ from legos_train import TrainConfig
 from legos_train.config import from_dict
 from legos_train.rollout import LocalGenerator
 from legos_train.run import Trainer, build
-from legos_train.run.preflight.dry_run import forecast, process_peak
+from legos_train.run.dry_run import forecast, process_peak
 from legos_train.run.preflight.legal_play import play_legally
 
 ENVS: dict[str, dict[str, Any]] = {

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from inference.loading import base_digest, bundled_digest, find_model
-from legos_train.config.presets import preset
+from legos_train.config.preset_files import preset
 from legos_train.observe import verdict
 
 EVAL_SEED = 5_000_000

@@ -8,7 +8,6 @@ from .client import ServerUnavailable as ServerUnavailable
 from .client import check_compatible as check_compatible
 from .engine import AsyncEngine as AsyncEngine
 from .engine import Engine as Engine
-from .files import AdapterWeights as AdapterWeights
 from .files import read_adapter as read_adapter
 from .loading import ModelInfo as ModelInfo
 from .loading import base_digest as base_digest

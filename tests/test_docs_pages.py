@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from benchmarks import learning_page, learning_tasks
 from legos_train import TrainConfig
 from legos_train.config import from_dict, preset, preset_names
-from legos_train.run.monitor import MEASURED, WATCHED
+from legos_train.run.parts.monitor import MEASURED, WATCHED
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = (ROOT / "docs/examples.md").read_text()

@@ -1,24 +1,33 @@
 """Packages do not know each other upwards, rooms import downwards only, and importing stays cheap.
 
-The order of the rooms is the list in docs/architecture.md. Lazy imports and those for type checkers count like others.
+The order of the rooms is the list in docs/architecture.md. Lazy imports and those for type checkers count like others;
+so do modules loaded by a literal name, and attributes of imported modules. `tests/test_source_tree.py` breaks each law.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.source_tree import Code
+
 ROOT = Path(__file__).parents[1]
+KNOWN = {
+    "legos_envs": {"numpy", "gymnasium", "pettingzoo"}
+    | {"scipy", "math_verify", "openskill", "pydantic_monty", "pyarrow", "datasets", "huggingface_hub", "textarena"},
+    "inference": {"lazy_loader", "numpy", "mlx", "mlx_lm", "tokenizers", "threadpoolctl", "huggingface_hub"}
+    | {"httpx2", "h11", "pydantic", "fastapi", "starlette", "uvicorn", "prometheus_client", "llguidance"},
+}
+"""The packages that these two may import, besides the standard library: what they need, then their optional extras."""
 PACKAGES = ("legos_envs", "inference", "legos_train")
 """From below to above: `inference` and `legos_envs` do not know each other, `legos_train` knows both."""
-MOST_NAMES = 10
+MOST_NAMES, MOST_MODULES, MOST_ENTRIES = 10, 5, 20
 HEAVY = (
     "mlx",
     "mlx_lm",
@@ -34,6 +43,15 @@ HEAVY = (
 )
 
 
+@cache
+def code() -> Code:
+    return Code(ROOT, PACKAGES)
+
+
+def none(wrong: Sequence[str]) -> None:
+    assert not wrong, "\n".join(wrong)
+
+
 def order(package: str) -> list[str]:
     """The rooms of a package from above to below, as docs/architecture.md lists them."""
     text = (ROOT / "docs/architecture.md").read_text()
@@ -42,121 +60,63 @@ def order(package: str) -> list[str]:
     return [line.split()[0].rstrip("/").removesuffix(".py") for line in block[1].splitlines() if line.strip()]
 
 
-@cache
-def modules() -> dict[str, Path]:
-    """All modules by dotted name; a package is its `__init__.pyi` where there is one, else its `__init__.py`."""
-    found = {}
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            stub = path.with_suffix(".pyi")
-            found[name.removesuffix(".__init__")] = stub if stub.exists() else path
-    return found
-
-
-@cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """All statements within a node, and none of their expressions, which are most of a tree."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
-            yield child
-            yield from statements(child)
-
-
-@cache
-def imports(module: str, path: Path) -> list[tuple[str, str, int]]:
-    """(imported module, name taken from it or "", line), wherever in the file the import stands."""
-    return list(_imports(module, path))
-
-
-def _imports(module: str, path: Path) -> Iterator[tuple[str, str, int]]:
-    inside = module if path.stem == "__init__" else module.rpartition(".")[0]
-    for node in statements(tree(path)):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, "", node.lineno) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join(filter(None, (inside, node.module))) if node.level else node.module or ""
-            for alias in node.names:
-                whole = f"{base}.{alias.name}"
-                yield (whole, "", node.lineno) if whole in modules() else (base, alias.name, node.lineno)
-
-
-def room(module: str) -> str:
-    return ".".join(module.split(".")[:2])
-
-
-def is_face(module: str) -> bool:
-    """Whether a module may be imported from other rooms: a package's `__init__`, or a file that is a room itself."""
-    return modules()[module].stem == "__init__" or module.count(".") == 1
-
-
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_list_of_rooms_is_the_folder(package: str) -> None:
     marks = ("__pycache__", ".", "py.typed")  # py.typed only tells type checkers that the package has types
     there = {path.stem for path in (ROOT / package).iterdir() if not path.name.startswith(marks)}
     listed = order(package)
     assert len(listed) == len(set(listed)) and set(listed) == there - {"__init__", "__main__"} - {"models"}
-    assert len(there) <= 20
+    assert len(there) <= MOST_ENTRIES
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_rooms_import_downwards_only(package: str) -> None:
-    place = {f"{package}.{name}": number for number, name in enumerate(order(package))}
-    wrong = [
-        f"{module}:{line} imports {target}"
-        for module, path in modules().items()
-        if room(module) in place
-        for target, _, line in imports(module, path)
-        if room(target) != room(module)
-        and (room(target) == package or place.get(room(target), 99) < place[room(module)])
-    ]
-    assert not wrong, "\n".join(wrong)
+    none(code().upwards(package, order(package)))
+
+
+@pytest.mark.parametrize("package", KNOWN)
+def test_packages_import_only_what_they_know(package: str) -> None:
+    none(code().strangers(package, {*KNOWN[package], *sys.stdlib_module_names}))
 
 
 def test_other_rooms_are_entered_by_their_face() -> None:
-    wrong = [
-        f"{module}:{line} imports {target}.{name}".rstrip(".")
-        for module, path in modules().items()
-        for target, name, line in imports(module, path)
-        if target in modules() and room(target) != room(module) and not (is_face(target) or _shown(target))
-    ]
-    assert not wrong, "\n".join(wrong)
-
-
-def _shown(module: str) -> bool:
-    """Whether a face offers this module whole, as `from legos_train.disk import fsops`."""
-    face, _, name = module.rpartition(".")
-    return name in faces().get(face, ())
-
-
-@cache
-def faces() -> dict[str, list[str]]:
-    """The names that each package within a package offers."""
-    out = {}
-    for module, path in modules().items():
-        if path.stem == "__init__" and "." in module:
-            out[module] = [
-                alias.asname or alias.name
-                for node in tree(path).body
-                if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith(module))
-                for alias in node.names
-            ]
-    return out
+    none(code().past_faces())
 
 
 def test_a_face_has_few_names() -> None:
-    assert not {face: len(names) for face, names in faces().items() if len(names) > MOST_NAMES}
+    none(code().crowded(MOST_NAMES, MOST_MODULES))
+
+
+def test_the_folders_of_a_room_import_one_way() -> None:
+    none(code().both_ways())
+
+
+def test_no_import_circles() -> None:
+    none(code().circles())
+
+
+IMPORT = re.compile(r"\b(?:from|import) ((?:legos_envs|inference|legos_train)(?:\.\w+)+)(?: import ([\w, ]+))?")
+
+
+def test_docs_and_examples_enter_by_faces() -> None:
+    files = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.py")]
+    files += (ROOT / "examples").rglob("*.ipynb")
+    found = [(path.name, *match.groups()) for path in files for match in IMPORT.finditer(path.read_text())]
+    assert len(found) > 20
+    wrong = [
+        f"{file}: {module}.{name}"
+        for file, module, names in found
+        for name in (names or "").replace(" ", "").split(",")
+        if not code().is_open(module) or (name and name not in code().faces.get(module, [name]))
+    ]
+    none(wrong)
 
 
 WITHOUT_ARRAYS = ("run", "disk", "arena", "league", "rollout", "credit", "players", "evaluation", "batch")
 MEASURE_MLX = {
     "legos_train.run.preflight.memory",
-    "legos_train.run.generation.overlap",
-    "legos_train.run.preflight.dry_run",
+    "legos_train.run.overlap",
+    "legos_train.run.dry_run",
 }
 """They ask how much memory MLX takes, and end the streams of MLX's threads; none of them holds weights."""
 
@@ -165,46 +125,17 @@ def test_weights_are_arrays_only_behind_the_backend() -> None:
     """So the next backend is a new folder in legos_train/model."""
     found = {
         module
-        for module, path in modules().items()
+        for module, uses in code().imports.items()
         if module.startswith(tuple(f"legos_train.{name}." for name in WITHOUT_ARRAYS))
-        and any(target.partition(".")[0] in ("mlx", "mlx_lm") for target, _, _ in imports(module, path))
+        and any(use.target.partition(".")[0] in ("mlx", "mlx_lm") for use in uses)
     }
     assert found == MEASURE_MLX
 
 
-def test_no_import_circles() -> None:
-    edges = {
-        module: {target for target, _, _ in imports(module, path) if target in modules() and target != module}
-        for module, path in modules().items()
-    }
-    state: dict[str, int] = {}
-
-    def visit(module: str, trail: list[str]) -> None:
-        assert state.get(module) != 1, " -> ".join([*trail[trail.index(module) :], module])
-        if module not in state:
-            state[module] = 1
-            for target in sorted(edges[module]):
-                visit(target, [*trail, module])
-            state[module] = 2
-
-    for module in modules():
-        visit(module, [])
-
-
 @pytest.mark.parametrize("package", PACKAGES)
-def test_names_are_used_once(package: str) -> None:
-    """No class name and no module name twice within a package, except faces."""
-    classes: dict[str, list[str]] = {}
-    files: dict[str, list[str]] = {}
-    for module, path in modules().items():
-        if not module.startswith(package):
-            continue
-        if path.stem != "__init__":
-            files.setdefault(path.stem, []).append(module)
-        for node in statements(tree(path)):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                classes.setdefault(node.name, []).append(module)
-    assert not {name: where for name, where in (files | classes).items() if len(where) > 1}
+def test_a_name_means_one_thing(package: str) -> None:
+    """No file, class or alias of a type twice within a package, and nothing on a face that another module defines."""
+    none(code().twice(package))
 
 
 VOCABULARY = ("Policy", "Seat", "Agent", "Table", "Turn", "Trajectory", "Episode", "Batch", "Actor", "Arena", "Rubric")
@@ -212,21 +143,14 @@ VOCABULARY = ("Policy", "Seat", "Agent", "Table", "Turn", "Trajectory", "Episode
 
 
 def test_a_word_of_the_vocabulary_names_one_thing() -> None:
-    named: dict[str, list[str]] = {}
-    for module, path in modules().items():
-        for node in tree(path).body:
-            names = [node.name] if isinstance(node, ast.ClassDef) else []
-            if isinstance(node, ast.Assign):
-                names = [target.id for target in node.targets if isinstance(target, ast.Name)]
-            for name in set(names) & set(VOCABULARY):
-                named.setdefault(name, []).append(module)
-    assert not {name: where for name, where in named.items() if len(where) > 1}
+    where = {word: [name for name, one in code().sources.items() if word in one.defined] for word in VOCABULARY}
+    assert not {word: names for word, names in where.items() if len(names) > 1}
 
 
 def loaded(statement: str) -> set[str]:
     """Top-level modules in a fresh process after a statement."""
-    code = f"{statement}\nimport sys; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    program = f"{statement}\nimport sys; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
 

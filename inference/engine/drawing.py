@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from inference.engine.rows import Cohort, Outcome, Row
-from inference.engine.sampling import Draw, FloatArray, draw, is_greedy, log_normalisers, most_likely_tokens, uniforms
+from inference.engine.sampling import Draw, Floats, draw, is_greedy, log_normalisers, most_likely_tokens, uniforms
 
 
-def draw_all(rows: Sequence[Row], logits: FloatArray) -> dict[Row, Outcome]:
+def draw_all(rows: Sequence[Row], logits: Floats) -> dict[Row, Outcome]:
     """Draw for every request of every row from logits (n, V); rows with non-finite logits are left out."""
     normalisers = log_normalisers(logits)
     finite = np.isfinite(normalisers)
@@ -50,7 +50,7 @@ def _numbers(rows: Sequence[Row], members: Sequence[tuple[int, int, Cohort]]) ->
     return [uniform[end - size : end] for end, size in zip(np.cumsum(sizes).tolist(), sizes)]
 
 
-def _draw_among(logits: FloatArray, cohort: Cohort, allowed: Sequence[int], number: np.ndarray) -> Draw:
+def _draw_among(logits: Floats, cohort: Cohort, allowed: Sequence[int], number: np.ndarray) -> Draw:
     """Draw from the allowed tokens, which are sorted by id; logits (V,)."""
     ids = np.array(allowed, dtype=np.int64)
     bias = tuple((int(np.searchsorted(ids, t)), v) for t, v in cohort.params.logit_bias if t in ids)

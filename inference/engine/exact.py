@@ -12,7 +12,7 @@ from inference.engine import scoring
 from inference.engine.checks import Checks
 from inference.engine.model_runner import ModelRunner
 from inference.engine.prompt_reading import PromptPart, read_prompt
-from inference.engine.sampling import FloatArray
+from inference.engine.sampling import Floats
 from inference.engine.scheduler import Scheduler
 from inference.types import ContextOverflow, InferenceError
 
@@ -73,7 +73,7 @@ class ExactEvaluation:
 
         return parts()
 
-    def next_logits(self, prompts: Sequence[Sequence[int]], adapter: str | None = None) -> FloatArray:
+    def next_logits(self, prompts: Sequence[Sequence[int]], adapter: str | None = None) -> Floats:
         """Raw float32 logits (n, V) of the token after each prompt. May hold NaN: a canary for a new adapter."""
         self._check_open()
         version = self._bank.find(adapter)

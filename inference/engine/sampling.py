@@ -26,7 +26,7 @@ GREEDY_BELOW = 1e-4
 _FIRST_CANDIDATES = 256  # top_p looks at this many likely tokens before it sorts a whole vocabulary
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
-FloatArray = npt.NDArray[np.floating]
+Floats = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return x ^ (x >> np.uint64(31))
 
 
-def log_normalisers(logits: FloatArray) -> npt.NDArray[np.float64]:
+def log_normalisers(logits: Floats) -> npt.NDArray[np.float64]:
     """Logsumexp of each row of (R, V). Not finite when the row holds a NaN or +inf, or nothing but -inf."""
     top = logits.max(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -96,7 +96,7 @@ def log_normalisers(logits: FloatArray) -> npt.NDArray[np.float64]:
 
 
 def draw(
-    logits: FloatArray, params: SamplingParams | Sequence[SamplingParams], numbers: Sequence[npt.NDArray[np.float64]]
+    logits: Floats, params: SamplingParams | Sequence[SamplingParams], numbers: Sequence[npt.NDArray[np.float64]]
 ) -> list[Draw]:
     """Draw from each row of logits (R, V); numbers[r] (M_r,) are row r's uniforms, params those of all rows or of each.
 
@@ -126,12 +126,12 @@ def draw(
     return [draws[i] for i in range(len(each))]
 
 
-def _rows(values: FloatArray, indices: Sequence[int]) -> FloatArray:
+def _rows(values: Floats, indices: Sequence[int]) -> Floats:
     """Some rows of (R, V); no copy if all are selected."""
     return values if len(indices) == len(values) else values[list(indices)]
 
 
-def _biased(logits: FloatArray, each: Sequence[SamplingParams]) -> FloatArray:
+def _biased(logits: Floats, each: Sequence[SamplingParams]) -> Floats:
     if not any(p.logit_bias for p in each):
         return logits
     logits = logits.copy()
@@ -141,13 +141,13 @@ def _biased(logits: FloatArray, each: Sequence[SamplingParams]) -> FloatArray:
     return logits
 
 
-def _draw_filtered(weights: FloatArray, params: SamplingParams, numbers: npt.NDArray[np.float64]) -> Draw:
+def _draw_filtered(weights: Floats, params: SamplingParams, numbers: npt.NDArray[np.float64]) -> Draw:
     ids = np.sort(_kept_ids(weights, params))
     [drawn] = _invert(weights[ids][None], [numbers])
     return Draw(ids[drawn.tokens], drawn.logprobs)
 
 
-def _kept_ids(weights: FloatArray, params: SamplingParams) -> npt.NDArray[np.int64]:
+def _kept_ids(weights: Floats, params: SamplingParams) -> npt.NDArray[np.int64]:
     """Token ids kept by min_p, top_k and top_p from unnormalised probabilities (V,) whose maximum is 1."""
     if params.top_k == 0 and params.top_p >= 1.0:
         return np.flatnonzero(weights >= params.min_p)
@@ -168,7 +168,7 @@ def _kept_ids(weights: FloatArray, params: SamplingParams) -> npt.NDArray[np.int
         count = min(count * 16, size)
 
 
-def _most_likely(weights: FloatArray, count: int) -> npt.NDArray[np.int64]:
+def _most_likely(weights: Floats, count: int) -> npt.NDArray[np.int64]:
     """The ids of the `count` largest weights, largest first; ties go to the smaller id."""
     if count < weights.shape[0]:
         threshold = np.partition(weights, -count)[-count]
@@ -178,13 +178,13 @@ def _most_likely(weights: FloatArray, count: int) -> npt.NDArray[np.int64]:
     return candidates[np.argsort(-weights[candidates], kind="stable")[:count]]
 
 
-def _nucleus(descending: FloatArray, mass: float) -> int:
+def _nucleus(descending: Floats, mass: float) -> int:
     """How many leading weights are needed to reach the mass; at least one."""
     reached = np.searchsorted(np.cumsum(descending, dtype=np.float64), mass)
     return min(int(reached) + 1, len(descending))
 
 
-def _invert(weights: FloatArray, numbers: Sequence[npt.NDArray[np.float64]]) -> list[Draw]:
+def _invert(weights: Floats, numbers: Sequence[npt.NDArray[np.float64]]) -> list[Draw]:
     """The inverse of each row's cumulative sums at its numbers: weights (R, V), numbers[r] (M_r,) in [0, 1).
 
     A number is at most 1 - 2^-53 and a sum at least 1, so their product is below the sum however it is rounded, and
@@ -202,7 +202,7 @@ def _invert(weights: FloatArray, numbers: Sequence[npt.NDArray[np.float64]]) -> 
     return [Draw(picks[part], logprobs[part]) for part in parts]
 
 
-def most_likely_tokens(logits: FloatArray, log_normaliser: float, count: int) -> list[tuple[int, float]]:
+def most_likely_tokens(logits: Floats, log_normaliser: float, count: int) -> list[tuple[int, float]]:
     """The `count` most likely (id, raw log-probability) pairs of one row (V,), best first."""
     ids = _most_likely(logits, min(count, logits.shape[0]))
     return [(int(i), float(logits[i]) - log_normaliser) for i in ids]

@@ -14,20 +14,20 @@ import numpy.typing as npt
 from inference.adapters import AdapterVersion
 from inference.engine.model_runner import ModelRunner
 from inference.engine.rows import Row
-from inference.engine.sampling import FloatArray, log_normalisers
+from inference.engine.sampling import Floats, log_normalisers
 from inference.forward import Fed
 
 Ids = tuple[int, ...]
 _MAX_LOGITS = 1 << 25  # numbers in one (rows, L, V) block of logits: 128 MiB
 
 
-def next_logits(runner: ModelRunner, prompts: Sequence[Ids], adapter: AdapterVersion, max_rows: int) -> FloatArray:
+def next_logits(runner: ModelRunner, prompts: Sequence[Ids], adapter: AdapterVersion, max_rows: int) -> Floats:
     """Logits (n, V) after each prompt; equal prompts are computed once.
 
     Cached prefixes are not used: earlier results would change the last bits, and a canary compares every bit.
     """
     distinct = sorted(set(prompts), key=lambda p: (len(p), p))
-    results: dict[Ids, FloatArray] = {}
+    results: dict[Ids, Floats] = {}
     for start in range(0, len(distinct), max_rows):
         chunk = distinct[start : start + max_rows]
         for row, logits in _prefill(runner, runner.new_kv(), chunk, adapter, warm=False):
@@ -76,7 +76,7 @@ def _score_alone(
 
 def _prefill(
     runner: ModelRunner, kv: Any, prompts: Sequence[Ids], adapter: AdapterVersion, *, warm: bool = True
-) -> Iterator[tuple[Row, FloatArray]]:
+) -> Iterator[tuple[Row, Floats]]:
     """Feed prompts in slots 0..n-1 of the KV cache; yields the rows with the logits (V,) after each."""
     rows = [Row(p, adapter, [], len(p), pending=p, slot=slot) for slot, p in enumerate(prompts)]
     kv.reserve(len(rows), 0)

@@ -21,7 +21,7 @@ from inference.engine.flight import Flight, Submission
 from inference.engine.guessing import guessable
 from inference.engine.model_runner import ModelRunner
 from inference.engine.rows import Finished, Outcome, Row
-from inference.engine.sampling import FloatArray
+from inference.engine.sampling import Floats
 from inference.engine.scheduler import Plan, Scheduler
 from inference.forward import capacity_for
 from inference.types import Completion
@@ -88,7 +88,7 @@ class Stepper:
         if not rows:
             return []
         outcomes: dict[Row, Outcome] = {}
-        deeper: dict[Row, FloatArray] = {}
+        deeper: dict[Row, Floats] = {}
         try:
             if self._cuts_back and self._delivery.speculating:
                 draft(rows, self.drafts)
@@ -108,7 +108,7 @@ class Stepper:
         self._delivery.report(self.scheduler.rows)
         return done
 
-    def _accept(self, deeper: dict[Row, FloatArray]) -> list[Completion]:
+    def _accept(self, deeper: dict[Row, Floats]) -> list[Completion]:
         """Advance through the rows' drafts as far as they match the draws; logits (length, V) after each token."""
         done: list[Completion] = []
         depth = 0

@@ -28,7 +28,7 @@ from inference.forward.kv import SlotKVCache
 logger = logging.getLogger(__name__)
 
 Logits = npt.NDArray[np.float32]
-Body = Callable[..., mx.array]
+ModelBody = Callable[..., mx.array]
 Agrees = Callable[[str, Callable[[], bool]], bool]
 _HALF = 5e-2  # tolerance between two ways of computing in float16 or bfloat16, relative to the largest logit
 
@@ -108,7 +108,7 @@ class MlxForward:
         self.model, self.bank = model, bank
         self.templates = make_prompt_cache(model)
         self._mask_axes = mask_axes
-        self._body: Body | None = None
+        self._body: ModelBody | None = None
         self.head: Head | None = None
         self.own_decoder = False
         kv = self.new_kv()
@@ -248,13 +248,13 @@ class Head:
             object.__setattr__(self._stub, "hidden", None)
 
 
-def seam(model: nn.Module) -> tuple[Body, Head] | None:
+def seam(model: nn.Module) -> tuple[ModelBody, Head] | None:
     """The body that turns tokens into hidden states, and the head that follows; None for other designs."""
     while "model" not in model and isinstance(model.get("language_model"), nn.Module):
         model = model["language_model"]
     if not isinstance(model.get("model"), nn.Module):
         return None
-    return cast(Body, model["model"]), Head(model, "model")
+    return cast(ModelBody, model["model"]), Head(model, "model")
 
 
 Call = tuple[int, list[int], slice, Sequence[int] | None]

@@ -13,11 +13,11 @@ from pydantic import Field, create_model, model_validator
 
 from inference.server.formats import ResponseFormat, TextFormat
 from inference.server.texts import MAX_CHOICES, ManyIds, Name, Seed, StopText, Strict, Text, Texts, TokenIds, only
-from inference.server.tools import Message, Messages, NamedToolChoice, ToolChoice, Tools, check_tools, dialogue
+from inference.server.tools import ChatMessage, Messages, NamedToolChoice, ToolChoice, Tools, check_tools, dialogue
 from inference.types import NUMBERS, SamplingParams
 
 
-def _conversation(messages: Sequence[Message]) -> str:
+def _conversation(messages: Sequence[ChatMessage]) -> str:
     return "".join(part["content"] for part in dialogue(messages))
 
 

@@ -38,7 +38,7 @@ class MadeCall(Strict):
     function: CalledFunction
 
 
-class Message(Strict):
+class ChatMessage(Strict):
     """One message of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -48,7 +48,7 @@ class Message(Strict):
     tool_call_id: Name | None = None
 
     @model_validator(mode="after")
-    def _agree(self) -> Message:
+    def _agree(self) -> ChatMessage:
         if self.content is None and not self.tool_calls:
             raise ValueError("content is missing; only an assistant's message with tool_calls may have none")
         if self.tool_calls and self.role != "assistant":
@@ -71,12 +71,12 @@ class Message(Strict):
         return [{"role": "system" if self.role == "developer" else self.role, "content": text}]
 
 
-def dialogue(messages: Sequence[Message]) -> list[dict[str, str]]:
+def dialogue(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
     """Messages as parts for the renderer, each a role and a text."""
     return [part for message in messages for part in message.plain()]
 
 
-def _answers_calls(messages: list[Message]) -> list[Message]:
+def _answers_calls(messages: list[ChatMessage]) -> list[ChatMessage]:
     for before, message in itertools.pairwise([None, *messages]):
         called = before is not None and (before.tool_calls or before.role == "tool")
         if message is not None and message.role == "tool" and not called:
@@ -85,7 +85,7 @@ def _answers_calls(messages: list[Message]) -> list[Message]:
 
 
 Messages = Annotated[
-    list[Message], Field(min_length=1, max_length=4096, fail_fast=True), AfterValidator(_answers_calls)
+    list[ChatMessage], Field(min_length=1, max_length=4096, fail_fast=True), AfterValidator(_answers_calls)
 ]
 
 

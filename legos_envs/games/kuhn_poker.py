@@ -71,7 +71,7 @@ from legos_envs.table import Rules, Seat, Table
 
 CARDS = "JQK"
 ENDS = {("check", "check"), ("bet", "call"), ("bet", "fold"), ("check", "bet", "call"), ("check", "bet", "fold")}
-Hand = tuple[tuple[int, int], tuple[str, ...]]
+KuhnState = tuple[tuple[int, int], tuple[str, ...]]
 """The two cards (indices into `CARDS`) and the moves so far."""
 
 
@@ -84,16 +84,16 @@ class KuhnPokerGame:
     def initial(self) -> list[tuple[float, State]]:
         return [(1 / 6, (cards, ())) for cards in permutations(range(3), 2)]
 
-    def player(self, state: Hand) -> int | None:
+    def player(self, state: KuhnState) -> int | None:
         return None if state[1] in ENDS else len(state[1]) % 2
 
-    def legal(self, state: Hand) -> tuple[str, ...]:
+    def legal(self, state: KuhnState) -> tuple[str, ...]:
         return ("call", "fold") if "bet" in state[1] else ("check", "bet")
 
-    def next(self, state: Hand, move: str) -> Hand:
+    def next(self, state: KuhnState, move: str) -> KuhnState:
         return state[0], (*state[1], move)
 
-    def returns(self, state: Hand) -> tuple[float, float]:
+    def returns(self, state: KuhnState) -> tuple[float, float]:
         cards, moves = state
         first_wins = len(moves) % 2 == 0 if moves[-1] == "fold" else cards[0] > cards[1]
         chips = 2.0 if moves[-1] == "call" else 1.0
@@ -105,15 +105,15 @@ class KuhnPokerGame:
             "You may check or bet 1 chip; a bet is answered by call or fold. The higher card wins the pot."
         )
 
-    def view(self, state: Hand, player: int) -> str:
+    def view(self, state: KuhnState, player: int) -> str:
         return f"You are player {player}. Moves: {' '.join(state[1]) or 'none'}. Your card: {CARDS[state[0][player]]}."
 
     def nash(self, infoset: InfoSet) -> dict[str, float]:
         """The equilibrium returned by `legos_envs.exact.nash`."""
-        return nash(infoset)
+        return kuhn_nash(infoset)
 
 
-def nash(infoset: InfoSet, alpha: float = 1 / 3) -> dict[str, float]:
+def kuhn_nash(infoset: InfoSet, alpha: float = 1 / 3) -> dict[str, float]:
     """Kuhn poker's family of equilibria, one for each `alpha` in [0, 1/3]: probabilities of the legal moves."""
     card, moves = infoset.view[-2], infoset.view.partition("Moves: ")[2].partition(".")[0]
     if moves == "none":

@@ -73,15 +73,15 @@ RAISES = (2, 4)
 """Chips that a bet or raise adds in the first and in the second round."""
 MAX_RAISES = 2
 """Bets and raises in a round, by both players together."""
-Moves = tuple[str, ...]
+Bets = tuple[str, ...]
 
 
 class Hand(NamedTuple):
     """The cards of player 0, player 1 and the board (indices into `CARDS`), and the moves of each round so far."""
 
     cards: tuple[int, int, int]
-    first: Moves = ()
-    second: Moves = ()
+    first: Bets = ()
+    second: Bets = ()
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class LeducPokerGame:
             return None
         return len(state.second if _closed(state.first) else state.first) % 2
 
-    def legal(self, state: Hand) -> Moves:
+    def legal(self, state: Hand) -> Bets:
         moves = state.second if _closed(state.first) else state.first
         raises = _raises(moves)
         if raises == 0:
@@ -165,7 +165,7 @@ def honest(infoset: InfoSet) -> dict[str, float]:
 
 
 @lru_cache(1024)
-def paid(first: Moves, second: Moves) -> tuple[int, int]:
+def paid(first: Bets, second: Bets) -> tuple[int, int]:
     """Each player's stake in the pot after the moves of both rounds."""
     chips = [ANTE, ANTE]
     for size, moves in zip(RAISES, (first, second)):
@@ -177,11 +177,11 @@ def paid(first: Moves, second: Moves) -> tuple[int, int]:
     return chips[0], chips[1]
 
 
-def _raises(moves: Moves) -> int:
+def _raises(moves: Bets) -> int:
     return moves.count("bet") + moves.count("raise")
 
 
-def _closed(moves: Moves) -> bool:
+def _closed(moves: Bets) -> bool:
     """Whether a round of betting is over without a fold."""
     return moves[-1:] == ("call",) or moves == ("check", "check")
 

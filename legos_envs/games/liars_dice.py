@@ -74,13 +74,13 @@ from typing import Any
 
 from legos_envs import arguments, parsing
 from legos_envs.game import MAX_STATES, GameEnv, State
-from legos_envs.games.liars_dice_round import CALL, Hand, LiarsDiceGame, Round, dice_of, ladder, read_bid
+from legos_envs.games.liars_dice_round import CALL, Dice, LiarsDiceGame, Round, dice_of, ladder, read_bid
 from legos_envs.play import Decision
 from legos_envs.spaces import Numbers, last
 from legos_envs.table import Forfeit, Rules, Seat, Table
 
 
-def likelihood(bid: str, own: Hand, total: int, faces: int, wild: bool) -> float:
+def likelihood(bid: str, own: Dice, total: int, faces: int, wild: bool) -> float:
     """The probability that a bid is true, given only one's own dice."""
     quantity, face = read_bid(bid)
     matching = {face, faces} if wild else {face}
@@ -140,7 +140,7 @@ class LiarsDice(GameEnv):
     hidden_information = True
     view_shows_moves = True
     reset_options = {"dice": "the dice of the first round, one list per player, such as [[1, 2], [6, 6]]"}
-    _hands: dict[str, Hand] = {}
+    _hands: dict[str, Dice] = {}
     scripted_players = {"careful": careful, "caller": caller, "raiser": raiser}
 
     def __init__(
@@ -276,11 +276,11 @@ class LiarsDice(GameEnv):
                     out.append(order[won])
                     return number - 1
 
-    def _roll(self, table: Table, counts: tuple[int, ...]) -> tuple[Hand, ...]:
+    def _roll(self, table: Table, counts: tuple[int, ...]) -> tuple[Dice, ...]:
         rolled = table.rng.integers(1, self.faces + 1, sum(counts)).tolist()
         return tuple([tuple(sorted(rolled[sum(counts[:i]) : sum(counts[: i + 1])])) for i in range(len(counts))])
 
-    def _given(self, given: Any) -> tuple[Hand, ...]:
+    def _given(self, given: Any) -> tuple[Dice, ...]:
         ok = isinstance(given, list | tuple) and len(given) == len(self.game.counts)
         if not ok or not all(isinstance(hand, list | tuple) and len(hand) == self.dice for hand in given):
             raise ValueError(

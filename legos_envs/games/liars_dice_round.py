@@ -14,8 +14,8 @@ from legos_envs.game import MAX_STATES, State
 CALL = "call"
 MOST_LISTED = 60
 """With more bids than this, prompts show only the lowest and the highest: 15 players with 5 dice each have 450."""
-Hand = tuple[int, ...]
-Round = tuple[tuple[Hand, ...], tuple[str, ...]]
+Dice = tuple[int, ...]
+Round = tuple[tuple[Dice, ...], tuple[str, ...]]
 """The sorted dice of every player, and the moves so far."""
 
 
@@ -132,11 +132,11 @@ class LiarsDiceGame:
         )
 
 
-def dice_of(hand: Hand) -> str:
+def dice_of(hand: Dice) -> str:
     return f"Your dice: {' '.join(map(str, hand))}."
 
 
-def _rolls(count: int, faces: int) -> Iterator[tuple[float, Hand]]:
+def _rolls(count: int, faces: int) -> Iterator[tuple[float, Dice]]:
     """Every sorted hand with its probability."""
     for hand in combinations_with_replacement(range(1, faces + 1), count):
         ways = math.factorial(count) // math.prod(math.factorial(n) for n in Counter(hand).values())

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from legos_envs.parsing import boxed
 from legos_envs.scoring import formulas
-from legos_envs.scoring.formulas import Budget
+from legos_envs.scoring.formulas import Budget as Budget  # noqa: PLC0414  an argument of functions here
 
 MAX_CHARS = 400
 """Longer answers are compared only as text: no formula or number needs more characters."""

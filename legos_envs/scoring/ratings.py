@@ -15,7 +15,7 @@ import numpy as np
 
 from legos_envs import arguments
 
-Result = tuple[str, str, float]
+RatedMatch = tuple[str, str, float]
 """Names of the first and the second, and the score of the first."""
 SCALE = 400.0
 """The lead in Elo points of an entrant that is ten times as likely to win as to lose."""
@@ -50,7 +50,7 @@ class Elo:
         self.ratings[first], self.ratings[second] = a + won, b - won
         return a + won, b - won
 
-    def rate(self, results: Iterable[Result]) -> dict[str, float]:
+    def rate(self, results: Iterable[RatedMatch]) -> dict[str, float]:
         """Rates matches one after the other and returns all ratings."""
         for first, second, score in results:
             self.update(first, second, score)
@@ -120,7 +120,7 @@ class Strength(NamedTuple):
 
 
 def bradley_terry(
-    results: Iterable[Result], prior: float = 0.5, most: int = 100_000, weights: Iterable[float] | None = None
+    results: Iterable[RatedMatch], prior: float = 0.5, most: int = 100_000, weights: Iterable[float] | None = None
 ) -> dict[str, Strength]:
     """The Bradley-Terry model, `P(i beats j) = p_i / (p_i + p_j)`, fitted to all results at once.
 

@@ -33,7 +33,9 @@ from typing import Any
 
 from legos_envs import arguments
 from legos_envs.scoring import os_sandbox
-from legos_envs.scoring.run_result import MAX_ERROR, MAX_OUTPUT, RunResult, finished, plain
+from legos_envs.scoring.os_sandbox import available as available  # noqa: PLC0414  the tool of kind "os"
+from legos_envs.scoring.run_result import MAX_ERROR, MAX_OUTPUT, RunResult, finished
+from legos_envs.scoring.run_result import plain as plain  # noqa: PLC0414  what values become
 
 KINDS = ("monty", "os")
 GRACE = 0.1

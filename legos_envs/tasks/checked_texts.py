@@ -28,7 +28,7 @@ class Demand(NamedTuple):
 
     def met(self, text: str) -> bool:
         """Whether a text meets it. Linear time."""
-        return CHECKS[self.kind](text.strip(), self.value)
+        return CONDITIONS[self.kind](text.strip(), self.value)
 
 
 def words(text: str) -> list[str]:
@@ -36,7 +36,7 @@ def words(text: str) -> list[str]:
     return "".join(c if c.isalnum() else " " for c in text.casefold()).split()
 
 
-CHECKS: dict[str, Callable[..., bool]] = {
+CONDITIONS: dict[str, Callable[..., bool]] = {
     "word": lambda text, word: word in words(text),
     "without": lambda text, word: word not in words(text),
     "number": lambda text, number: str(number) in words(text),

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 ERRORS = 4
-"""Standard errors, plus `TOLERANCE`, by which a mean may deviate from the page."""
-TOLERANCE = 0.005
+"""Standard errors, plus `PAGE_TOLERANCE`, by which a mean may deviate from the page."""
+PAGE_TOLERANCE = 0.005
 STATED = "the players of the row"
 TOGETHER = "together"
 
@@ -34,7 +34,7 @@ class Cell:
     def slack(self) -> float:
         """The margin within which the true mean lies."""
         error = statistics.stdev(self.returns) / len(self.returns) ** 0.5 if len(self.returns) > 1 else 0.0
-        return ERRORS * error + TOLERANCE
+        return ERRORS * error + PAGE_TOLERANCE
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Attempts:
                 maximum = self.stated.get(column, math.nan)
                 if not abs(cell.mean - maximum) <= cell.slack:
                     self.failures.append(f"{where} earn {cell.mean:+.3f}, the page says {maximum:+g}")
-                if floor > maximum + TOLERANCE:
+                if floor > maximum + PAGE_TOLERANCE:
                     self.failures.append(f"the floor of {column}, {floor:+g}, is above {maximum:+g}")
 
     def __str__(self) -> str:

@@ -3,6 +3,6 @@
 Inside this package `import textarena` refers to the installed package, and happens only when an env is created.
 """
 
-from legos_envs.textarena.ids import GAMES, NAMESPACE, REFUSED, env_id, refusal
+from legos_envs.textarena.ids import GAMES, REFUSED, env_id, refusal
 
-__all__ = ["GAMES", "NAMESPACE", "REFUSED", "env_id", "refusal"]
+__all__ = ["GAMES", "REFUSED", "env_id", "refusal"]

@@ -13,7 +13,7 @@ from random import Random
 from legos_envs import parsing
 from legos_envs.play import Decision
 
-Player = Callable[[Random, Decision], str]
+Script = Callable[[Random, Decision], str]
 TALK = (
     "I think that is fair.",
     "Let us work together.",
@@ -73,12 +73,12 @@ def chat(rng: Random, decision: Decision) -> str:
     return rng.choice(TALK)
 
 
-def one_of(*templates: str) -> Player:
+def one_of(*templates: str) -> Script:
     """One of several templates, all equally likely."""
     return lambda rng, decision: fill(rng.choice(templates), rng)
 
 
-def _fresh(player: Player) -> Player:
+def _fresh(player: Script) -> Script:
     """Redraws a reply that this player has given before, up to a hundred times."""
 
     def play(rng: Random, decision: Decision) -> str:
@@ -95,7 +95,7 @@ def _words(decision: Decision) -> str:
     return "\n".join(message["content"] for message in decision.messages if message["role"] == "user")
 
 
-def _mastermind(length: int, colours: int, repeat: bool = False) -> Player:
+def _mastermind(length: int, colours: int, repeat: bool = False) -> Script:
     def play(rng: Random, decision: Decision) -> str:
         pegs = range(1, colours + 1)
         code = rng.choices(pegs, k=length) if repeat else rng.sample(pegs, length)
@@ -104,7 +104,7 @@ def _mastermind(length: int, colours: int, repeat: bool = False) -> Player:
     return play
 
 
-def _blotto(fields: int, units: int) -> Player:
+def _blotto(fields: int, units: int) -> Script:
     def play(rng: Random, decision: Decision) -> str:
         cuts = [0, *sorted(rng.choices(range(units + 1), k=fields - 1)), units]
         return f"[{' '.join(f'{chr(65 + i)}{b - a}' for i, (a, b) in enumerate(pairwise(cuts)))}]"
@@ -112,7 +112,7 @@ def _blotto(fields: int, units: int) -> Player:
     return play
 
 
-def _memory(size: int) -> Player:
+def _memory(size: int) -> Script:
     def play(rng: Random, decision: Decision) -> str:
         first, second = rng.sample(range(size * size), 2)
         return f"[{first // size} {first % size} {second // size} {second % size}]"
@@ -146,7 +146,7 @@ def _taboo(rng: Random, decision: Decision) -> str:
     return f"[{guess}]"
 
 
-def _tak(size: int) -> Player:
+def _tak(size: int) -> Script:
     def play(rng: Random, decision: Decision) -> str:
         me = decision.agent.rpartition("_")[2]
         return fill(f"[place () {{({{0..{size - 1}}},{{0..{size - 1}}}): [F{me}]}}]", rng)
@@ -154,7 +154,7 @@ def _tak(size: int) -> Player:
     return play
 
 
-def _empty_cell(mark: str, first: int, fillings: str) -> Player:
+def _empty_cell(mark: str, first: int, fillings: str) -> Script:
     """Fills one of the cells marked `mark` in the last shown grid; rows and columns count from `first`."""
 
     def play(rng: Random, decision: Decision) -> str:
@@ -167,7 +167,7 @@ def _empty_cell(mark: str, first: int, fillings: str) -> Player:
     return play
 
 
-def _hanoi(disks: int) -> Player:
+def _hanoi(disks: int) -> Script:
     """Plays the solution in half of the episodes: the smallest disk moves cyclically, every other move is forced."""
     order = "ACB" if disks % 2 else "ABC"
 
@@ -216,7 +216,7 @@ def _indian_poker(rng: Random, decision: Decision) -> str:
     return fill(rng.choice(("[call]", "[fold]", "[raise {1..5}]") if facing else ("[check]", "[bet {1..5}]")), rng)
 
 
-_PLAYERS: dict[str, Player] = {
+_PLAYERS: dict[str, Script] = {
     "Battleship-v0-large": _fresh(one_of("[{A-N}{0..13}]")),
     "Battleship-v0-extreme": _fresh(one_of("[{A-T}{0..19}]")),
     "Battleship-v0-standard": _fresh(one_of("[{A-J}{0..9}]")),

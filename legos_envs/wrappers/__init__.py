@@ -9,6 +9,7 @@ envs. `TextObservation` must be outside all wrappers that read messages, since i
 | `FirstAndLast` | shows the first message and the last, as one |
 | `BoardOnly` | shows the last user message |
 | `TextObservation` | shows one string |
+| `numeric.Numeric` | actions and observations are numbers |
 | `RubricReward` | adds your own rewards, or replaces the env's |
 | `RecordTranscript` | keeps a transcript of the episode |
 | `ParallelView` | all ready agents at once: a PettingZoo `ParallelEnv` |

@@ -1,5 +1,4 @@
 from .arrays import Batch as Batch
-from .arrays import Counters as Counters
 from .by_learner import BatchByLearner as BatchByLearner
 from .by_learner import seats_of as seats_of
 from .legal import Encode as Encode

@@ -17,7 +17,7 @@ REASONS = ("too_long", "stale", "empty", "cut", "zero")
 """Why turns of trainable agents are left out of a batch."""
 
 Ints = NDArray[np.int32]
-Floats = NDArray[np.float32]
+Floats32 = NDArray[np.float32]
 
 
 @dataclass(slots=True)
@@ -68,19 +68,19 @@ class Batch:
     position: Ints
     row: Ints
     target: Ints
-    old_logprobs: Floats
-    advantages: Floats
+    old_logprobs: Floats32
+    advantages: Floats32
     sequence: Ints
     sequence_length: Ints
     trajectory: Ints
     version: Ints
     legal: Ints
-    weight: Floats
+    weight: Floats32
     total_tokens: float
     total_sequences: float
     counters: Counters
     legal_sets: tuple[tuple[int, ...], ...] = ()
-    start_logprobs: Floats | None = None
+    start_logprobs: Floats32 | None = None
 
     def __len__(self) -> int:
         """M, the number of sampled tokens."""
@@ -106,7 +106,7 @@ class Batch:
             raise ValueError(f"start log-probabilities must have the shape {self.target.shape}, got {logprobs.shape}")
         return replace(self, start_logprobs=np.asarray(logprobs, dtype=np.float32))
 
-    def token_weights(self, aggregation: str, constant: float = 1.0) -> Floats:
+    def token_weights(self, aggregation: str, constant: float = 1.0) -> Floats32:
         """Weights w (M,) such that the loss of the batch is `sum(w * loss per token)`.
 
         `"token"`: mean over tokens. `"sequence"`: mean over turns of the mean over the turn's tokens. `"constant"`: sum

@@ -33,7 +33,7 @@ SEED = 1_000_000
 """The first seed: the recipe draws its seeds below 2^31 at random."""
 
 
-class Played(NamedTuple):
+class EnvScore(NamedTuple):
     """One model in one environment.
 
     Attributes:
@@ -66,7 +66,7 @@ def illegal_actions(trajectory: Trajectory, episode: Episode) -> int:
 
 def measure_all(
     player: ModelPlayer, env_ids: Sequence[str] | None = None, games: int = 32, actions: int = ACTIONS
-) -> Iterator[Played]:
+) -> Iterator[EnvScore]:
     """Plays all registered environments, or some, for `games` games in each setting (`LONG`: a quarter).
 
     As many more games are played, a block at a time, until there are `actions` actions or `BLOCKS` blocks.
@@ -90,7 +90,7 @@ def measure_all(
                     break
             illegal[name] = refused / max(played, 1)
         best, scripted = _beside_others(rollouts, env_id, count, player, others, trained)
-        yield Played(env_id, illegal, float(np.mean(itself)), best, scripted)
+        yield EnvScore(env_id, illegal, float(np.mean(itself)), best, scripted)
 
 
 def _play(

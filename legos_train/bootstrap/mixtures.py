@@ -47,11 +47,11 @@ the model learns that from the distribution of the replies, and hardly from one 
 GAMES = (*texts.GAMES, "ConnectFour-v0", "LeducPoker-v0", "LiarsDice-v0", "PigDice-v0")
 """Played uniformly at random."""
 
-Seating = Mapping[str, tuple[str, ...]]
+SeatPolicies = Mapping[str, tuple[str, ...]]
 """By role: the best scripted player, then the weak ones, each as often as it is listed. `"*"`: any other role."""
 _PROBLEMS = {"*": ("oracle", "random", "random", "random", "wrong", "unmarked")}
 _SPEECHES = {"*": ("on_topic", "random", "random", "short", "long")}
-SEATINGS: dict[str, Seating] = {
+SEATINGS: dict[str, SeatPolicies] = {
     "Amplification-v0": {
         "assistant": ("decompose", "guess", "guess", "random"),
         "*": ("calculator", "calculator", "liar"),

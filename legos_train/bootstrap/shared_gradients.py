@@ -23,7 +23,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 from legos_train.bootstrap.pretraining_loss import Readers, batch_loss
 from legos_train.bootstrap.training_rows import PretrainingBatch, RowGroup
 
-Arrays = dict[str, npt.NDArray[np.float32]]
+HostArrays = dict[str, npt.NDArray[np.float32]]
 
 
 class Gradients(NamedTuple):
@@ -31,7 +31,7 @@ class Gradients(NamedTuple):
 
     loss: float
     divergence: npt.NDArray[np.float32]
-    arrays: Arrays
+    arrays: HostArrays
 
 
 class SharedGradients:
@@ -110,7 +110,7 @@ def _gradients_of(loss: Any, readers: Readers, batch: PretrainingBatch) -> Gradi
     return Gradients(value.item(), np.array(divergence), _arrays(gradients))
 
 
-def _arrays(tree: Any) -> Arrays:
+def _arrays(tree: Any) -> HostArrays:
     return {name: np.array(array) for name, array in cast(list[tuple[str, mx.array]], tree_flatten(tree))}
 
 
@@ -128,7 +128,7 @@ class _Worker:
         self.process.start()
         other.close()  # or the end of the process would not be noticed
 
-    def begin(self, weights: Arrays, batch: PretrainingBatch) -> None:
+    def begin(self, weights: HostArrays, batch: PretrainingBatch) -> None:
         try:
             self._pipe.send((weights, batch))
         except OSError as error:

@@ -272,7 +272,7 @@ def sandbox() -> dict[str, Any]:
     from legos_envs.scoring import sandbox as code_sandbox
 
     monty = version("pydantic-monty")
-    tool = code_sandbox.os_sandbox.available()
+    tool = code_sandbox.available()
     return {
         "monty": monty or f"not installed: {install('tasks')}",
         "os": tool or "none: apt install bubblewrap on Linux; macOS has sandbox-exec",

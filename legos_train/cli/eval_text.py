@@ -23,19 +23,19 @@ def row_text(row: Mapping[str, Any], exact: bool = True) -> Iterator[str]:
         f" ({row['failed']} could not be played)" if row["failed"] else ""
     )
     if row["mean"] is not None:
-        yield f"  mean return {row['mean']:+.4f}  {interval(row['ci95'])}, {count(row['seeds'], 'seed')}"
+        yield f"  mean return {row['mean']:+.4f}  {interval_text(row['ci95'])}, {count(row['seeds'], 'seed')}"
         if len(row["seats"]) > 1:
             yield "  by seat     " + "  ".join(f"{seat} {value:+.4f}" for seat, value in row["seats"].items())
         if len(row["roles"]) > 1 and set(row["roles"]) != set(row["seats"]):
             for role, numbers_of_role in row["roles"].items():
-                yield f"  as {role:<8} {numbers_of_role['mean']:+.4f}  {interval(numbers_of_role['ci95'])}"
+                yield f"  as {role:<8} {numbers_of_role['mean']:+.4f}  {interval_text(numbers_of_role['ci95'])}"
     if "margin" in row and row["competitive"]:
-        yield f"  win - loss  {row['margin']:+.4f}  {interval(row['margin_ci95'])}"
+        yield f"  win - loss  {row['margin']:+.4f}  {interval_text(row['margin_ci95'])}"
     yield f"  outcomes    {'  '.join(outcome_text(row)) or 'none'}"
     for name, value in row.get("accuracy", {}).items():
         if name != "pass@1" and f"{name}_ci95" in row["accuracy"]:  # pass@1 equals mean@K
             ends = [100 * end for end in row["accuracy"][f"{name}_ci95"]]
-            yield f"  {name:<11} {value:.1%}  {interval(ends, '.1f')}"
+            yield f"  {name:<11} {value:.1%}  {interval_text(ends, '.1f')}"
     if row["turns"] is not None:
         yield f"  length      {row['turns']:.1f} turns per game"
     for policy, used in row["usage"].items():
@@ -68,7 +68,9 @@ def in_short(row: Mapping[str, Any]) -> str:
     """One sentence about a pairing that claims no more than its interval supports."""
     if row["mean"] is None:
         return f"In short: no game of {row['policy']} in {row['env']} could be scored."
-    played = f"mean return {row['mean']:+.3f} {interval(row['ci95'])} in {count(row['games'], 'game')} of {row['env']}"
+    played = (
+        f"mean return {row['mean']:+.3f} {interval_text(row['ci95'])} in {count(row['games'], 'game')} of {row['env']}"
+    )
     if row["alone"] or not row["competitive"] or row["policy"] == row["opponent"]:
         return f"In short: {row['policy']}: {played}."
     # Where one side's gain is the other's loss, the return decides: who wins more games may lose the larger pots.
@@ -106,7 +108,7 @@ def comparison_text(one: Mapping[str, Any]) -> Iterator[str]:
     """The lines of a comparison."""
     yield (
         f"{one['env']}, against {one['opponent']}: {one['first']} minus {one['second']} {one['difference']:+.4f}  "
-        f"{interval(one['ci95'])}, {count(one['seeds'], 'seed')}"
+        f"{interval_text(one['ci95'])}, {count(one['seeds'], 'seed')}"
     )
     yield from (f"  note        {text}" for text in one["advice"])
 
@@ -115,7 +117,7 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}" + "s" * (number != 1)
 
 
-def interval(ends: tuple[float, float] | list[float], form: str = "+.4f") -> str:
+def interval_text(ends: tuple[float, float] | list[float], form: str = "+.4f") -> str:
     """The ends of an interval. A zero-width one, from one seed or equal results, would overstate the certainty."""
     if ends[0] == ends[1]:
         return "(no interval)"

@@ -2,8 +2,8 @@ from . import sections as sections
 from . import sizes as sizes
 from .assignments import merged as merged
 from .assignments import parse_assignments as parse_assignments
-from .presets import preset as preset
-from .presets import preset_names as preset_names
+from .preset_files import preset as preset
+from .preset_files import preset_names as preset_names
 from .train_config import TrainConfig as TrainConfig
 from .train_config import from_dict as from_dict
 from .train_config import read_toml as read_toml

@@ -18,7 +18,7 @@ from inference.text import RENDERERS
 from inference.thoughts import THINKING
 from inference.types import Dequantize
 from legos_train.config.assignments import merged
-from legos_train.config.presets import preset
+from legos_train.config.preset_files import preset
 from legos_train.config.sections import (
     ActorEntry,
     AsyncSettings,

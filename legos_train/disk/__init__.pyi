@@ -1,3 +1,4 @@
+from . import bases as bases
 from . import checkpoint as checkpoint
 from . import checkpoint_files as checkpoint_files
 from . import fsops as fsops
@@ -7,4 +8,3 @@ from .metrics_file import MetricsFile as MetricsFile
 from .metrics_file import as_json as as_json
 from .run_directory import RunDirectory as RunDirectory
 from .run_directory import new_run_directory as new_run_directory
-from .run_directory import new_run_id as new_run_id

@@ -53,6 +53,11 @@ class RunDirectory:
         self._lock: IO[str] | None = None
         self._made: list[Path] = []
 
+    @staticmethod
+    def new_id() -> str:
+        """An id for a run without a directory."""
+        return new_run_id()
+
     @property
     def started(self) -> bool:
         return (self.path / CONFIG).exists()

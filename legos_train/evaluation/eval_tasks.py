@@ -15,7 +15,7 @@ from legos_train.arena import Arena, EnvSlot, actor_of
 from legos_train.config import TrainConfig, sections
 from legos_train.errors import ConfigError
 from legos_train.evaluation.exact_values import MANY_POSITIONS, exact_names, solvable
-from legos_train.evaluation.outcomes import competitive, sides_of
+from legos_train.evaluation.outcomes import competitive, sides_by_info
 from legos_train.observe import eval_numbers
 from legos_train.players import Actor, actors
 
@@ -59,7 +59,7 @@ class EvalTask:
     @property
     def sides(self) -> list[tuple[str, ...]]:
         """The seats that the policy may take together, one side after the other."""
-        return [side for side in sides_of(self.env.infos) if set(side) <= set(self.own)]
+        return [side for side in sides_by_info(self.env.infos) if set(side) <= set(self.own)]
 
     @property
     def exactly(self) -> bool:

@@ -28,12 +28,12 @@ MANY_POSITIONS = 500
 """With more information sets than this, `legos eval` warns that it is slow, and training evaluates less often."""
 PART = 256
 """Information sets evaluated between two reports of progress."""
-Report = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Called with the number of evaluated information sets and of all."""
 
 
 def action_probabilities(
-    env: GameEnv, players: Sequence[ModelPlayer], info_sets: Sequence[InfoSet], report: Report | None = None
+    env: GameEnv, players: Sequence[ModelPlayer], info_sets: Sequence[InfoSet], report: ReportProgress | None = None
 ) -> tuple[dict[InfoSet, dict[str, float]], dict[InfoSet, float]]:
     """The models' own probabilities of the legal actions, each as the tokens `[move]` and the end of the turn.
 
@@ -96,7 +96,7 @@ def exact_metrics(
     env: GameEnv,
     players: Sequence[ModelPlayer],
     info_sets: Sequence[InfoSet] | None = None,
-    report: Report | None = None,
+    report: ReportProgress | None = None,
 ) -> dict[str, float]:
     """`policy_metrics` of models, and `illegal`: the mean probability of an answer that is not a legal action."""
     infos = exact.info_sets(env.game) if info_sets is None else info_sets
@@ -221,8 +221,8 @@ def code_table(env: Any, name: str) -> dict[InfoSet, Mapping[str, float]] | None
     if not solvable(env):
         return None
     infos = exact.info_sets(env.game)
-    if words.strategies.is_strategy(name):
-        return dict(words.strategies.strategy_table(name, infos))
+    if words.is_strategy(name):
+        return dict(words.strategy_table(name, infos))
     scripted = getattr(env.game, "scripted", {})
     own = set(env.scripted_players)
     if name == "random" and "random" not in own:

@@ -79,7 +79,7 @@ def competitive(env: AECEnv) -> bool:
     return bool(getattr(env.unwrapped, "zero_sum", True))
 
 
-def sides_of(infos: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def sides_by_info(infos: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """The groups of seats that one policy takes together: those of one entrant, if the env names entrants, else single
     seats. Seats that the env does not train, such as judges, are in no group.
 

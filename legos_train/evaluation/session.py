@@ -16,7 +16,7 @@ from legos_train.evaluation.env_words import SettingError, env_words, made
 from legos_train.evaluation.exact_values import ExactResults
 from legos_train.evaluation.games import Pairing, PlannedGame, Record, checksums, seeds_for
 from legos_train.evaluation.journal import Journal
-from legos_train.evaluation.outcomes import competitive, sides_of
+from legos_train.evaluation.outcomes import competitive, sides_by_info
 from legos_train.evaluation.playing import Stage
 from legos_train.evaluation.summary import Row, comparisons, row
 from legos_train.observe import ProgressLine
@@ -112,7 +112,7 @@ class Session:
         infos, word = self.env(title).infos, self.envs[title]
         opponent = policy if opponent == ITSELF else opponent
         taken = {a for a, info in infos.items() if a in self.fixed or info.get("role", a) in self.fixed}
-        sides = tuple(side for side in sides_of(infos) if not taken.intersection(side))
+        sides = tuple(side for side in sides_by_info(infos) if not taken.intersection(side))
         if not sides:
             raise SettingError(f"{title} has no seat left for {policy}: the env trains none, or --seat takes them all")
         fixed = {actors.UNTRAINED: "random", **self.fixed}

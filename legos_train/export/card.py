@@ -88,7 +88,7 @@ def _numbers(source: Source) -> list[str]:
             note += (
                 f" Those of {env}, which was not trained on, are over {count} games from seed {one.get('seed', 0)} on."
             )
-    if any((ends := eval_numbers.interval(after, key)) and not eval_numbers.is_point(ends) for key in named):
+    if any((ends := eval_numbers.ends_of(after, key)) and not eval_numbers.is_point(ends) for key in named):
         note += " In brackets: 95 % intervals over the seeds."
     if any(key.rpartition("/")[2].startswith("return") for key in after):
         note += " Returns without an opponent are means over games in which it has all the seats that it trained."

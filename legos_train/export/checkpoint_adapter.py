@@ -25,7 +25,7 @@ def unpack(spec: str, folder: Path) -> tuple[str, Path]:
         PolicyError: the run has not kept that checkpoint.
         ExportError: the checkpoint is damaged.
     """
-    from legos_train.disk import checkpoint_files, save_adapter
+    from legos_train.disk import bases, checkpoint_files, save_adapter
     from legos_train.players import words
 
     base, checkpoint = words.locate(spec)
@@ -41,7 +41,7 @@ def unpack(spec: str, folder: Path) -> tuple[str, Path]:
         "dropout": 0.0,
         "keys": sorted({match[2] for match, _ in matrices}),
     }
-    facts = {"env": _title(spec), "step": step, "weights": f"checkpoint step_{step}", **words.bases.identity(base)}
+    facts = {"env": _title(spec), "step": step, "weights": f"checkpoint step_{step}", **bases.identity(base)}
     config = {
         "fine_tune_type": "lora",
         "num_layers": len({match[1] for match, _ in matrices}),  # counted from the last one, which is always trained

@@ -16,6 +16,7 @@ from inference.adapters import narrowest
 from inference.files import tensors
 from legos_train.batch import Batch
 from legos_train.config import TrainConfig
+from legos_train.disk import bases
 from legos_train.errors import ConfigError, TrainingError
 from legos_train.loss import LossSettings
 from legos_train.model.backend import ROUNDING, BackendState, Capabilities, Snapshot
@@ -130,7 +131,7 @@ class MLXBackend:
 
     def read(self, path: Path) -> Snapshot:
         if (path / "adapter_config.json").exists():
-            words.bases.check_adapter(folder := path, self.config.model)
+            bases.check_adapter(folder := path, self.config.model)
         else:
             base, found = ("", None) if words.is_code(str(path)) else words.locate(str(path))
             if found is None:
@@ -138,7 +139,7 @@ class MLXBackend:
                     f"init_adapter {str(path)!r} has no adapter; give a run (with @last, @best or @step_N), an adapter "
                     "directory or a checkpoint of a run"
                 )
-            words.bases.check_same(base, self.config.model, f"init_adapter {str(path)!r}")
+            bases.check_same(base, self.config.model, f"init_adapter {str(path)!r}")
             folder = found
         weights, scale, version = words.read_weights(folder)
         if scale != self.config.lora.scale:

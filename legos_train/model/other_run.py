@@ -11,16 +11,15 @@ import mlx.core as mx
 import numpy as np
 
 from inference.files import tensors
-from legos_train.disk import checkpoint
+from legos_train.disk import bases, checkpoint
 from legos_train.errors import ConfigError
-from legos_train.players import words
 
 Weights = dict[str, mx.array]
 LONGEST, SHOWN = 64, 40
 """Characters of a member's name, and of the part of it that says which snapshot."""
 
 
-def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
+def read_snapshots(run: Path) -> tuple[dict[str, Weights], float | None]:
     """LoRA weights of a run by name, oldest first, and the scale they were trained with.
 
     Sources: `checkpoints/step_N/adapter.safetensors` and `league_*.safetensors` of the same checkpoints (damaged ones
@@ -41,7 +40,7 @@ def read_run(run: Path) -> tuple[dict[str, Weights], float | None]:
     config = tomllib.loads((run / "config.toml").read_text()) if (run / "config.toml").is_file() else None
     scale = None if config is None else float(config.get("lora", {}).get("scale", 8.0))
     if config is not None:
-        words.bases.check_run(run, str(config.get("model", "tiny")))
+        bases.check_run(run, str(config.get("model", "tiny")))
     files: dict[str, dict[str, Path]] = {}  # by snapshot, its files by what their tensors' names begin with
     for directory in sorted(run.glob("checkpoints/step_*"), key=_step):
         if _step(directory) < 0 or checkpoint.damage(directory):
@@ -91,9 +90,9 @@ def snapshots_for(
             with one policy provides the same for all.
 
     Raises:
-        ConfigError: as `read_run`, or they do not fit, or they are of several learners and none has this name.
+        ConfigError: as `read_snapshots`, or they do not fit, or they are of several learners and none has this name.
     """
-    found, other = read_run(run)
+    found, other = read_snapshots(run)
     factor = 1.0 if scale is None or other is None else other / scale
     chosen = {name: _own(weights, learner, run) for name, weights in spread(found, room).items()}
     for name, weights in chosen.items():

@@ -5,6 +5,6 @@ from . import verdict as verdict
 from . import viewer as viewer
 from .dashboard import Progress as Progress
 from .progress_line import ProgressLine as ProgressLine
+from .report.trackers import trackers as trackers
 from .result import Result as Result
 from .run_files import read_run as read_run
-from .trackers import trackers as trackers

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from legos_train.disk import as_json
 from legos_train.observe.dashboard_tables import facts_table, grid, learners_table
 from legos_train.observe.dashboard_text import clock, number, shown, sparkline
-from legos_train.observe.eval_numbers import interval, results
+from legos_train.observe.eval_numbers import ends_of, results
 from legos_train.observe.progress_line import ProgressLine
 from legos_train.observe.verdict import measures
 
@@ -162,7 +162,7 @@ class Progress:
         evaluation = record.get("eval") or {}
         for name in results(evaluation):
             self._keep(f"eval/{name}", evaluation[name])
-            self._ends[name] = interval(evaluation, name)
+            self._ends[name] = ends_of(evaluation, name)
         for role, value in (record.get("reward") or {}).items():
             self._keep(f"reward/{role}", value)
         for alarm in record.get("alarms") or ():

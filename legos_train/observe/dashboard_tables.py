@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from legos_train.observe.dashboard_text import memory, milliseconds, number, shown
-from legos_train.observe.report.scales import Z95
+from legos_train.observe.eval_numbers import Z95
 
 
 def learners_table(learners: Mapping[str, Mapping[str, Any]], most: int, wide: bool) -> Any:

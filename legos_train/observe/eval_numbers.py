@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
+Z95 = 1.96
+"""Half a 95 % interval of a normal distribution, in standard errors."""
 AVERAGE = "_average"
 BASE_WINS = "wins_vs_base"
 MIXTURE = "nash_conv_mixture"
@@ -83,7 +85,7 @@ def by_weights(evaluation: Numbers) -> tuple[dict[str, float], dict[str, float]]
     return last, {**mixed, **average} if average else {}
 
 
-def interval(numbers: Numbers, name: str) -> tuple[float, float] | None:
+def ends_of(numbers: Numbers, name: str) -> tuple[float, float] | None:
     """Both ends of the interval of a result, if known."""
     stem, suffix = (name.removesuffix(AVERAGE), AVERAGE) if name.endswith(AVERAGE) else (name, "")
     low, high = numbers.get(f"{stem}_low{suffix}"), numbers.get(f"{stem}_high{suffix}")
@@ -110,7 +112,7 @@ def formatted(numbers: Numbers, name: str, digits: int = 4) -> str:
     """`0.312 (0.21 to 0.42)`, or `0.3125` without an interval; empty if it was not measured."""
     if (value := numbers.get(name)) is None:
         return ""
-    ends = interval(numbers, name)
+    ends = ends_of(numbers, name)
     if ends and is_point(ends):
         return f"{value:.3f}"
     return f"{value:.3f} ({ends[0]:.2f} to {ends[1]:.2f})" if ends else f"{value:.{digits}f}"

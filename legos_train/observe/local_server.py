@@ -25,7 +25,7 @@ class SiteReply(NamedTuple):
     policy: str = ""
 
 
-Site = Callable[[str, Query], SiteReply | None]
+SiteHandler = Callable[[str, Query], SiteReply | None]
 """The answer for a path and its query, None if there is no such page.
 
 KeyError: the query lacks that name (400); another ValueError: 400 with its message; OSError: 503.
@@ -102,7 +102,7 @@ class LocalServer(ThreadingHTTPServer):
     request_queue_size = 128  # with the default of 5, a few idle connections make others wait for seconds
     most = 64
 
-    def __init__(self, site: Site, port: int = 0):
+    def __init__(self, site: SiteHandler, port: int = 0):
         super().__init__((LOOPBACK, port), _Handler)
         self.site = site
         self._open: dict[socket.socket, None] = {}

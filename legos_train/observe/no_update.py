@@ -9,10 +9,10 @@ from typing import Any
 MOSTLY = 0.9
 """Share of episodes above which their common outcome counts as the reason."""
 
-Record = Mapping[str, Any]
+MetricsRow = Mapping[str, Any]
 
 
-def what_to_change(records: Sequence[Record]) -> str:
+def what_to_change(records: Sequence[MetricsRow]) -> str:
     """The likeliest reason for a run without updates, and the setting that changes it."""
     episodes = sum(r.get("episodes") or 0 for r in records)
     endings: Counter[str] = Counter()

@@ -10,7 +10,7 @@ from typing import Any
 
 from legos_train.observe import no_update
 from legos_train.observe.eval_numbers import by_weights, latest
-from legos_train.observe.no_update import Record
+from legos_train.observe.no_update import MetricsRow
 from legos_train.observe.verdict import verdict
 
 
@@ -52,7 +52,7 @@ class Result:
     def from_rows(
         cls,
         path: Path,
-        records: Sequence[Record],
+        records: Sequence[MetricsRow],
         start: Mapping[str, float],
         after: Mapping[str, float],
         weights: str,
@@ -71,7 +71,7 @@ class Result:
 
     @classmethod
     def so_far(
-        cls, path: Path, records: Sequence[Record], start: Mapping[str, float], steps: int, stopped: str
+        cls, path: Path, records: Sequence[MetricsRow], start: Mapping[str, float], steps: int, stopped: str
     ) -> Result:
         """The result so far of an unfinished run of `steps` steps: the last evaluation of each env."""
         last, average = by_weights(latest(record.get("eval") for record in records))

@@ -33,7 +33,7 @@ def self_contained(
         title: plain text.
         styles: assets to embed, in this order.
         scripts: the same; they share one scope.
-        data: JSON texts from `as_json`, one per line in the element #data.
+        data: JSON texts from `script_json`, one per line in the element #data.
         live: whether the script may poll the page's own server.
     """
     style = "\n".join(file.read_text(encoding="utf-8") for file in styles)
@@ -66,7 +66,7 @@ def csp(script: str, style: str, *, live: bool) -> str:
     )
 
 
-def as_json(value: Any) -> str:
+def script_json(value: Any) -> str:
     """JSON in ASCII on one line that is safe inside a script element; NaN and infinities become strings."""
     try:
         text = json.dumps(value, allow_nan=False, separators=(",", ":"))

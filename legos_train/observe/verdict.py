@@ -11,7 +11,7 @@ from legos_train.observe.eval_numbers import (
     EXACT,
     MIXTURE,
     direction,
-    interval,
+    ends_of,
     is_point,
     is_worth,
     metric_name,
@@ -56,7 +56,7 @@ def gain(before: Numbers, after: Numbers, name: str) -> tuple[float, float, floa
     """
     sign = direction(name.rpartition("/")[2])
     change = after[name] - before[name]
-    (low0, high0), (low1, high1) = (interval(t, name) or (t[name], t[name]) for t in (before, after))
+    (low0, high0), (low1, high1) = (ends_of(t, name) or (t[name], t[name]) for t in (before, after))
     low = change - math.hypot(after[name] - low1, high0 - before[name])
     high = change + math.hypot(high1 - after[name], before[name] - low0)
     return (change, low, high) if sign > 0 else (-change, -high, -low)
@@ -123,7 +123,7 @@ def verdict(
 def _told(before: Numbers, after: Numbers, name: str, weights: str, history: Sequence[tuple[int, Numbers]]) -> str:
     env, slash, kind = name.rpartition("/")
     wins = f"{env}{slash}{BASE_WINS}"
-    if kind not in EXACT and wins in after and (ends := interval(after, wins)):
+    if kind not in EXACT and wins in after and (ends := ends_of(after, wins)):
         won = f"{_of(env)}the {weights} weights win {after[wins]:.0%} of their games against the base"
         if is_point(ends):
             return f"Not shown to have learned: {won}, which are too few or too alike for an interval."

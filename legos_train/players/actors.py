@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from legos_envs import Policy
-from legos_train.players.chat_api import checked_word
+from legos_train.players.chat_api import checked_word as checked_word  # noqa: PLC0414  settings validate with it
 
 POLICY, BASE, LEAGUE = "policy", "base", "league:"
 TOKENS = 1024

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from inference import BUNDLED
+from legos_train.disk import bases
 from legos_train.errors import PolicyError
-from legos_train.players import bases
 from legos_train.players.chat_api import is_endpoint
 
 PUBLISHED = ("last", "average", "best")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from legos_envs import InfoSet
+from legos_train.disk import fsops
 
 FILE = "strategy.json"
 
@@ -34,6 +35,14 @@ def strategy_text(
     """
     rows = [{"player": info.player, "view": info.view, "moves": dict(moves)} for info, moves in table.items()]
     return json.dumps({"env": env, "args": dict(args), "about": about, "infosets": rows}, indent=1) + "\n"
+
+
+def write_strategy(
+    folder: Path, env: str, args: Mapping[str, Any], table: Mapping[InfoSet, Mapping[str, float]], about: str = ""
+) -> None:
+    """Writes a strategy into a folder, which it creates; the arguments are those of `strategy_text`."""
+    folder.mkdir(exist_ok=True)
+    fsops.write_text(folder / FILE, strategy_text(env, args, table, about))
 
 
 def read_strategy(folder: str | Path) -> dict[tuple[int, str], dict[str, float]]:

@@ -20,20 +20,40 @@ from legos_train.errors import PolicyError
 
 if TYPE_CHECKING:
     from legos_train.players.endpoint import EndpointPlayer
-from legos_train.players import bases as bases  # noqa: PLC0414  other rooms enter these here
-from legos_train.players import strategies as strategies  # noqa: PLC0414
 from legos_train.players.actors import CONNECTIONS, TIMEOUT, TOKENS, default_tokens
 from legos_train.players.chat_api import checked_word, is_endpoint
-from legos_train.players.names import PUBLISHED as PUBLISHED  # noqa: PLC0414
-from legos_train.players.names import fingerprint as fingerprint  # noqa: PLC0414
-from legos_train.players.names import is_code as is_code  # noqa: PLC0414
-from legos_train.players.names import locate as locate  # noqa: PLC0414
-from legos_train.players.names import read_weights as read_weights  # noqa: PLC0414
-from legos_train.players.names import run_and_weights as run_and_weights  # noqa: PLC0414
-from legos_train.players.names import run_settings as run_settings  # noqa: PLC0414
-from legos_train.players.names import spelled as spelled  # noqa: PLC0414
+from legos_train.players.names import (
+    PUBLISHED,
+    fingerprint,
+    is_code,
+    locate,
+    read_weights,
+    run_and_weights,
+    run_settings,
+    spelled,
+)
 from legos_train.players.player import ModelPlayer
 from legos_train.players.replies import read_reply
+from legos_train.players.strategies import FILE, is_strategy, strategy_table, write_strategy
+
+__all__ = [
+    "OPTIONS",
+    "PUBLISHED",
+    "WORDS",
+    "Cast",
+    "fingerprint",
+    "is_code",
+    "is_endpoint",
+    "is_strategy",
+    "locate",
+    "read_weights",
+    "run_and_weights",
+    "run_settings",
+    "saved_strategy",
+    "spelled",
+    "strategy_table",
+    "write_strategy",
+]
 
 OPTIONS = {
     "temperature", "max_tokens", "renderer", "thinking", "thinking_tokens", "dequantize", "threads", "timeout",
@@ -126,7 +146,7 @@ class Cast:
                 return policies.make_policy(spec, self.env if env is None else env)
             except (ValueError, TypeError) as error:
                 raise PolicyError(str(error)) from error
-        if strategies.is_strategy(spec):
+        if is_strategy(spec):
             return saved_strategy(spec, self.env if env is None else env)
         if is_endpoint(spec):
             warmth = self.temperature if temperature is None else temperature
@@ -146,8 +166,8 @@ class Cast:
         _check(spec)
         if is_code(spec):
             return {}
-        if strategies.is_strategy(spec):
-            return {"strategy": hashlib.sha256((Path(spec) / strategies.FILE).read_bytes()).hexdigest()[:12]}
+        if is_strategy(spec):
+            return {"strategy": hashlib.sha256((Path(spec) / FILE).read_bytes()).hexdigest()[:12]}
         warmth = self.temperature if temperature is None else temperature
         sampling = {"temperature": warmth, "max_tokens": self.max_tokens, "system": self.system}
         asked = {"thinking": self.thinking, "thinking_tokens": self.thinking_tokens, "ask": self.ask}
@@ -264,6 +284,6 @@ def saved_strategy(spec: str, env: Any) -> policies.TabularPolicy:
     """
     try:
         infosets = exact.info_sets(policies.game_env(env).game)
-        return policies.TabularPolicy(env, strategies.strategy_table(spec, infosets).__getitem__)
+        return policies.TabularPolicy(env, strategy_table(spec, infosets).__getitem__)
     except (TypeError, ValueError) as error:
         raise PolicyError(f"{spec} cannot play here: {error}") from None

@@ -5,5 +5,4 @@ from .generator import LocalGenerator as LocalGenerator
 from .generator import WeightReceiver as WeightReceiver
 from .generator import env_maker as env_maker
 from .jobs import Job as Job
-from .jobs import mark as mark
 from .rollouts import Rollouts as Rollouts

@@ -20,7 +20,7 @@ from inference import Engine
 from inference.text import Renderer
 from legos_envs import Episode
 from legos_train.players import RemoteEngine, Roster, actors
-from legos_train.rollout.jobs import Job, mark
+from legos_train.rollout.jobs import Job, mark_untrained
 from legos_train.rollout.rollouts import Rollouts
 
 MakeEnv = Callable[..., AECEnv]
@@ -99,7 +99,7 @@ class LocalGenerator:
         """Like `run`, yielding after every engine step; `out` fills with episodes by index."""
 
         def done(index: int, episode: Episode, declared: Mapping[str, bool]) -> None:
-            mark(episode, jobs[index], declared)
+            mark_untrained(episode, jobs[index], declared)
             out[index] = episode
 
         return self.rollouts.stream(self._seated(jobs), done)

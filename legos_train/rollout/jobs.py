@@ -68,7 +68,7 @@ class Job:
         return cls(**{**data, "players": players, "train_roles": None if roles is None else tuple(roles)})
 
 
-def mark(episode: Episode, job: Job, declared: Mapping[str, bool]) -> None:
+def mark_untrained(episode: Episode, job: Job, declared: Mapping[str, bool]) -> None:
     """Notes who played each seat and excludes from training what must not be trained on.
 
     A seat is trained if the env declares it trainable, the live policy played it, its actor is trainable, its role is

@@ -48,12 +48,12 @@ class BatchResult:
     error: BaseException | str | None = None
 
 
-Message = JobBatch | Publish | None
+InboxItem = JobBatch | Publish | None
 
 
 def serve_jobs(
     generator: LocalGenerator,
-    inbox: queue.Queue[Message],
+    inbox: queue.Queue[InboxItem],
     send: Callable[[BatchResult], None],
     clock: Callable[[], float],
 ) -> None:

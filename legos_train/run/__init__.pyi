@@ -1,5 +1,5 @@
 from .build import build as build
+from .dry_run import estimate as estimate
 from .loop import train as train
-from .parts import Parts as Parts
-from .preflight.dry_run import estimate as estimate
+from .parts.parts import Parts as Parts
 from .trainer import Trainer as Trainer

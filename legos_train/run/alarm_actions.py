@@ -7,8 +7,8 @@ from typing import Any
 
 from legos_train.league import League, LeagueSettings
 from legos_train.observe import eval_numbers
-from legos_train.run.monitor import Alarm
-from legos_train.run.parts import Parts
+from legos_train.run.parts.monitor import Alarm
+from legos_train.run.parts.parts import Parts
 
 
 def respond(parts: Parts, alarm: Alarm) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from inference import Engine
 from legos_train.arena import Arena, actor_of, make_sampler
 from legos_train.config import TrainConfig
 from legos_train.credit import CreditAssigner, PerEnv, PerLearner, PerRole
-from legos_train.disk import new_run_id
+from legos_train.disk import RunDirectory
 from legos_train.errors import ConfigError, PolicyError
 from legos_train.evaluation import Measurer, eval_tasks_of, followed
 from legos_train.league import MODES, League, sides_of
@@ -22,12 +22,12 @@ from legos_train.run.all_actions.decisions import DecisionTable
 from legos_train.run.generation.distributed import SharedGenerator
 from legos_train.run.generation.servers import remote_engine
 from legos_train.run.generation.weight_sync import WeightSync, member_version
-from legos_train.run.monitor import CollapseMonitor
-from legos_train.run.parts import Parts
+from legos_train.run.parts.monitor import CollapseMonitor
+from legos_train.run.parts.parts import Parts
+from legos_train.run.parts.replay import ReplayBuffer
 from legos_train.run.payoff_games import check_payoffs
 from legos_train.run.places import Place, place_of
 from legos_train.run.preflight.config_checks import check_effects, check_format, check_roles, held_out
-from legos_train.run.replay import ReplayBuffer
 
 
 def build(
@@ -62,7 +62,7 @@ def build(
     if fresh:
         check_effects(config, arena)
     tasks = eval_tasks_of(arena, config)
-    run_id = run_id or new_run_id()
+    run_id = run_id or RunDirectory.new_id()
     place = place_of(config, world, backend, run_id)
     engine, tokenizer = place.engine, place.tokenizer
     renderer = config.make_renderer(tokenizer)
@@ -73,7 +73,7 @@ def build(
     backend = learner.backend
     if fresh and config.init_adapter is not None:
         backend.load(backend.read(config.init_adapter))
-    credit = make_credit(config, arena)
+    credit = credit_of(config, arena)
     arena.league = make_league(config, arena, backend, fill=fresh)
 
     def tell(unit: str, done: int, total: int) -> None:
@@ -197,7 +197,7 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
     return arena
 
 
-def make_credit(config: TrainConfig, arena: Arena) -> CreditAssigner:
+def credit_of(config: TrainConfig, arena: Arena) -> CreditAssigner:
     """The arena's own credit assigner, or the run's method; roles and envs may set their own methods."""
     if arena.credit is not None:
         if not isinstance(arena.credit, CreditAssigner):
@@ -205,7 +205,7 @@ def make_credit(config: TrainConfig, arena: Arena) -> CreditAssigner:
             raise ConfigError(f"arena.credit is of type {kind}, which lacks assign, state_dict or load_state_dict")
         return arena.credit
     if config.learner:
-        return PerLearner({name: make_credit(own, arena) for name, own in config.learners.items()})
+        return PerLearner({name: credit_of(own, arena) for name, own in config.learners.items()})
     default = config.credit.make()
     if config.credit.roles:
         default = PerRole(default, {r: config.credit.make(name) for r, name in config.credit.roles.items()})

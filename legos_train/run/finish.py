@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from legos_train.disk import MetricsFile, RunDirectory
+from legos_train.disk import MetricsFile, RunDirectory, bases
 from legos_train.observe import Result, eval_numbers, verdict
-from legos_train.players import actors, words
-from legos_train.run.parts import Parts
+from legos_train.players import actors
+from legos_train.run.parts.parts import Parts
 from legos_train.run.periodic_eval import AVERAGE, evaluate, publish_average
 from legos_train.run.records.report_facts import facts_of
 from legos_train.run.trainer import Trainer
@@ -45,7 +45,7 @@ def finish(
         "base_model": config.model,
         "step": step,
         "run": run.id,
-        **words.bases.identity(config.model),
+        **bases.identity(config.model),
     }
     for name, snapshot in weights.items():
         backend.write(snapshot, run.path / name, {**facts, "weights": name})

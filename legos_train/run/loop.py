@@ -22,11 +22,11 @@ from types import NoneType
 
 from legos_train.arena import JUDGE, Arena
 from legos_train.config import TrainConfig, sections, to_toml
-from legos_train.disk import MetricsFile, RunDirectory, checkpoint, crashpoint, fsops, new_run_directory
+from legos_train.disk import MetricsFile, RunDirectory, bases, checkpoint, crashpoint, fsops, new_run_directory
 from legos_train.errors import ConfigError, NothingToLearn, PolicyError, RunError, Stopped
 from legos_train.model import World, joined
 from legos_train.observe import Progress, Result, eval_numbers, trackers
-from legos_train.players import actors, words
+from legos_train.players import actors
 from legos_train.run import same_run, state
 from legos_train.run.build import build
 from legos_train.run.finish import finish
@@ -118,7 +118,7 @@ def _begin(config: TrainConfig, arena: Arena | None, options: RunOptions) -> Res
         if run.started:
             same_run.check_code(run, options.code)
             same_run.check_settings(config, TrainConfig.load(path / "config.toml"))
-            words.bases.check_run(path, config.model)
+            bases.check_run(path, config.model)
         finished = same_run.finished(run, config)
         if options.world is not None:
             options.world.share(json.dumps({"path": str(path), "finished": finished, "run": run.id}).encode())
@@ -160,7 +160,7 @@ def _run(
     parts = trainer.parts
     try:
         # The directory counts as a run only from here on, so that a start with a wrong setting can be retried.
-        facts = {**words.bases.identity(config.model), same_run.CODE: options.code}
+        facts = {**bases.identity(config.model), same_run.CODE: options.code}
         run.begin(to_toml(config.model_copy(update={"run_dir": None})), facts)
         if run.finished:  # and more steps are asked for
             fsops.unlink(run.path / "result.json")
@@ -177,7 +177,8 @@ def _run(
                     said = f"{JUDGE} judges, since {config.model} cannot; to change it: --actor judge=MODEL"
                     progress.note(f"{', '.join(judged)}: {said}")
                 own_notes = () if parts.decisions is None else parts.decisions.notes
-                settings = (*without_effect(config), *notes.rising_kl(config), *notes.rarely_measured(parts))
+                rare = notes.rarely_measured(config, parts.measurer)
+                settings = (*without_effect(config), *notes.rising_kl(config), *rare)
                 for said in (*parts.backend.notes, *own_notes, *settings):
                     progress.note(said)
                 if options.resume and not start:

@@ -10,7 +10,7 @@ from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer, exact_values
 from legos_train.league import League, sides_of
 from legos_train.rollout import Job
-from legos_train.run.parts import Parts
+from legos_train.run.parts.parts import Parts
 
 
 def fill_payoffs(parts: Parts, league: League) -> None:

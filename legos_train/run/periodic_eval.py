@@ -9,7 +9,7 @@ from legos_train.model import Snapshot
 from legos_train.observe import eval_numbers
 from legos_train.players import actors
 from legos_train.run.league_value import league_value
-from legos_train.run.parts import Best, Parts
+from legos_train.run.parts.parts import Best, Parts
 
 AVERAGE = "average"
 """The adapter under which the weight average is evaluated."""

@@ -13,8 +13,8 @@ from legos_train.league import League, LeagueSettings
 from legos_train.model import Learner, Learners
 from legos_train.run.generation.distributed import shared_checkpoint
 from legos_train.run.generation.weight_sync import member_version
-from legos_train.run.parts import Best, Parts
-from legos_train.run.replay import ReplayBuffer
+from legos_train.run.parts.parts import Best, Parts
+from legos_train.run.parts.replay import ReplayBuffer
 
 LEAGUE, PAST = "league_", "past_"
 

@@ -131,7 +131,7 @@ class Steps:
                 if rest := [name for name in parts.measurer.due(number, last=True) if name not in due]:
                     record["eval"] |= evaluate(parts, rest)
         crashpoint("loop.evaluated")
-        self._log.write(self.trainer, record, last)
+        self._log.write(number, self.trainer.last, parts.measurer, last)
         self._rows.write(record)
         crashpoint("loop.metrics_written")
         self.progress.update(record)
@@ -167,7 +167,7 @@ def _records(trainer: Trainer, start: int, stopping: Stopping) -> Iterator[dict[
     if trainer.parts.stop_reason is not None:  # the monitor had ended the run before the process was killed
         return
     if trainer.config.asynchronous.enabled:
-        from legos_train.run.generation.overlap import overlapped
+        from legos_train.run.overlap import overlapped
 
         yield from overlapped(trainer, start, stopping)
         return

@@ -20,10 +20,10 @@ from legos_train.loss import LossSettings
 from legos_train.model import Learners
 from legos_train.rollout import Job, filters
 from legos_train.run.alarm_actions import respond
-from legos_train.run.parts import Parts
+from legos_train.run.parts.parts import Parts
+from legos_train.run.parts.replay import ReplayBatch
 from legos_train.run.payoff_games import fill_payoffs
 from legos_train.run.records.step_record import Clock, step_record
-from legos_train.run.replay import ReplayBatch
 
 MAX_EMPTY = 20
 """Number of steps in a row without training data after which a run stops."""

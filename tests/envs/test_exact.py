@@ -13,7 +13,7 @@ from legos_envs import exact
 from legos_envs.exact.graph import GameGraph
 from legos_envs.exact.minimax import minimax, win_draw_loss
 from legos_envs.game import InfoSet, info_set
-from legos_envs.games.kuhn_poker import KuhnPokerGame, nash
+from legos_envs.games.kuhn_poker import KuhnPokerGame, kuhn_nash
 from legos_envs.games.matrix_game import MatrixGame
 from legos_envs.games.nim import NimGame
 from legos_envs.games.tic_tac_toe import TicTacToeGame
@@ -245,7 +245,7 @@ def test_malformed_policies_are_refused(played):
 
 def test_float32_rounding_is_put_right():
     def rounded(infoset):
-        return {move: p * (1 + 3e-7) for move, p in nash(infoset).items()}
+        return {move: p * (1 + 3e-7) for move, p in kuhn_nash(infoset).items()}
 
     assert exact.nash_conv(KuhnPokerGame(), rounded) == pytest.approx(0, abs=1e-9)
 

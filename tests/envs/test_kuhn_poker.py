@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import legos_envs
 from legos_envs import exact
 from legos_envs.game import info_set
-from legos_envs.games.kuhn_poker import KuhnPoker, KuhnPokerGame, nash
+from legos_envs.games.kuhn_poker import KuhnPoker, KuhnPokerGame, kuhn_nash
 from legos_envs.testing.pages import page
 
 # What the first player wins, for each deal (first player's card first) and each way a hand can go.
@@ -71,15 +71,15 @@ def test_uniform_play_has_nashconv_eleven_twelfths():
 @pytest.mark.parametrize("alpha", [0, 0.05, 1 / 6, 0.25, 1 / 3])
 def test_the_equilibrium_family(alpha):
     game = KuhnPokerGame()
-    assert exact.nash_conv(game, lambda infoset: nash(infoset, alpha)) == pytest.approx(0, abs=1e-12)
-    value = exact.expected_returns(game, lambda infoset: nash(infoset, alpha))
+    assert exact.nash_conv(game, lambda infoset: kuhn_nash(infoset, alpha)) == pytest.approx(0, abs=1e-12)
+    value = exact.expected_returns(game, lambda infoset: kuhn_nash(infoset, alpha))
     assert value == pytest.approx((-1 / 18, 1 / 18), abs=1e-12)
 
 
 def test_bluffing_more_than_the_family_allows_can_be_exploited():
     def too_bold(infoset):
         jack_begins = infoset.view.endswith("Moves: none. Your card: J.")
-        return {"check": 0.5, "bet": 0.5} if jack_begins else nash(infoset, 1 / 3)
+        return {"check": 0.5, "bet": 0.5} if jack_begins else kuhn_nash(infoset, 1 / 3)
 
     assert exact.nash_conv(KuhnPokerGame(), too_bold) > 0.01
 

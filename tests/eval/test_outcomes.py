@@ -12,7 +12,7 @@ import legos_envs
 from legos_envs import Decision, Episode
 from legos_envs.records import Trajectory, Turn
 from legos_train.evaluation.games import Pairing, PlannedGame, record
-from legos_train.evaluation.outcomes import outcome_of, sides_of
+from legos_train.evaluation.outcomes import outcome_of, sides_by_info
 
 
 def played(env_id: str, talk: Any, seed: int = 1, **args: Any) -> Episode:
@@ -89,10 +89,10 @@ def test_the_score_for_ratings() -> None:
 def test_one_policy_takes_all_seats_of_an_entrant() -> None:
     env = legos_envs.make("HeadToHead-v0", match="KuhnPoker-v0")
     env.reset(seed=0)
-    assert sides_of(env.infos) == [
+    assert sides_by_info(env.infos) == [
         ("match_0/player_0", "match_1/player_1"),
         ("match_0/player_1", "match_1/player_0"),
     ]
     judged = legos_envs.make("HeadToHead-v0")
     judged.reset(seed=0)
-    assert sides_of(judged.infos) == [("match_0/answer_0",), ("match_0/answer_1",)]
+    assert sides_by_info(judged.infos) == [("match_0/answer_0",), ("match_0/answer_1",)]

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from legos_train.cli.eval_text import in_short, interval
+from legos_train.cli.eval_text import in_short, interval_text
 from legos_train.cli.main import main
 from legos_train.observe import progress_line
 from legos_train.observe.progress_line import ProgressLine, duration
@@ -82,7 +82,7 @@ def test_json_on_standard_output_stays_pure(
 @pytest.mark.parametrize(("ends", "text"), [([0.0, 0.0], "(no interval)"), ([-0.5, 1.0], "(95 % interval -0.5000 ..")])
 def test_an_interval_without_width_is_not_shown(ends: list[float], text: str) -> None:
     """One seed, said the note, gives no interval; the last line gave +0.0000 .. +0.0000."""
-    assert text in interval(ends)
+    assert text in interval_text(ends)
 
 
 def test_equal_results_are_given_no_interval_and_few_of_them_no_winner(capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,7 +118,7 @@ MUTANTS = [
         ("moments-not-saved", '"moments": moments}', '"moments": []}', "a resumed run scales anew"),
     ),
     *mutants(
-        "legos_train/run/replay.py",
+        "legos_train/run/parts/replay.py",
         "tests/train/test_replay.py",
         (
             "stale-by-one",
@@ -150,7 +150,7 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "legos_train/run/generation/overlap.py",
+        "legos_train/run/overlap.py",
         "tests/train/test_asynchronous.py",
         (
             "async-stale-by-one",
@@ -168,7 +168,7 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "legos_train/run/monitor.py",
+        "legos_train/run/parts/monitor.py",
         MONITOR,
         (
             "alarm-at-once",

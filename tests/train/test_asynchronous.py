@@ -16,12 +16,11 @@ from legos_envs.records import Episode, Trajectory, Turn, episode_from_json, epi
 from legos_train import Actor, Arena, ConfigError, EpisodeRequest, Trainer, TrainingError
 from legos_train.batch import pack
 from legos_train.errors import Stopped
-from legos_train.run import build
+from legos_train.run import build, overlap
 from legos_train.run.alarm_actions import respond
-from legos_train.run.generation import overlap
-from legos_train.run.generation.overlap import make_batch_generator, overlapped, split_stale
-from legos_train.run.monitor import Alarm
-from legos_train.run.parts import Best
+from legos_train.run.overlap import make_batch_generator, overlapped, split_stale
+from legos_train.run.parts.monitor import Alarm
+from legos_train.run.parts.parts import Best
 from legos_train.run.stopping import Stopping
 from tests.inference.live import LiveServer, serving
 from tests.train.helpers import small

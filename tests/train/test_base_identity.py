@@ -12,9 +12,10 @@ import pytest
 from inference.loading import bundled_digest
 from legos_train import TrainConfig, train
 from legos_train.cli.main import main
+from legos_train.disk import bases
 from legos_train.errors import PolicyError
-from legos_train.model.other_run import read_run
-from legos_train.players import bases, words
+from legos_train.model.other_run import read_snapshots
+from legos_train.players import words
 from tests.train.helpers import small
 
 ANOTHER = "0" * 12
@@ -63,14 +64,14 @@ def test_no_command_uses_them(of_another_base: Path, command: str, capsys: pytes
 
 def test_no_league_takes_them(of_another_base: Path) -> None:
     with pytest.raises(PolicyError, match=ANOTHER):
-        read_run(of_another_base)
+        read_snapshots(of_another_base)
 
 
 def test_what_was_made_before_bases_were_recorded_is_judged_by_whether_they_changed() -> None:
-    bases.check_base("tiny", None, "it")
-    bases.check_base("Qwen/Qwen3-0.6B", None, "it")
+    bases.check_weights("tiny", None, "it")
+    bases.check_weights("Qwen/Qwen3-0.6B", None, "it")
     with pytest.raises(PolicyError, match="not recorded"):
-        bases.check_base("small", None, "it")
+        bases.check_weights("small", None, "it")
 
 
 def test_evaluations_of_two_bases_are_not_mixed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from legos_train import ConfigError, train
 from legos_train.config import from_dict, merged, preset, preset_names
 from legos_train.disk import MetricsFile
 from legos_train.run.build import arena_of
-from legos_train.run.parts import Parts
+from legos_train.run.parts.parts import Parts
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("train_*.py"))
 EXACT = {"kuhn_expected", "leduc_expected", "biased_rps_expected", "tictactoe_expected"}

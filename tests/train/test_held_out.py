@@ -13,7 +13,7 @@ from legos_train.cli.main import main
 from legos_train.cli.train import make_parser, settings
 from legos_train.config import TrainConfig, from_dict, merged, preset
 from legos_train.disk import MetricsFile
-from legos_train.observe.trackers import flatten
+from legos_train.observe.report.trackers import flatten
 from legos_train.run import build
 from legos_train.run.build import arena_of
 from legos_train.run.periodic_eval import evaluate

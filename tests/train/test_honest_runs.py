@@ -97,7 +97,7 @@ def test_a_large_game_says_when_it_is_measured(tmp_path: Path) -> None:
     ):
         held_out = entry if every is None else {**entry, "every": every}
         parts = build(small(tmp_path / "run", eval={"every": 1, "games": 2, "env": [held_out]}))
-        assert [said.partition(":")[0] for said in rarely_measured(parts)] == told
+        assert [said.partition(":")[0] for said in rarely_measured(parts.config, parts.measurer)] == told
         parts.close()
 
 

@@ -13,8 +13,7 @@ from legos_envs.records import Episode, Trajectory, Turn
 from legos_train import Actor, make_credit
 from legos_train.league import mark
 from legos_train.rollout.filters import competing, drawn_again, is_draw, is_learners, keep_best, keep_draws, retry
-from legos_train.rollout.jobs import Job
-from legos_train.rollout.jobs import mark as mark_untrained
+from legos_train.rollout.jobs import Job, mark_untrained
 from legos_train.run.records.episode_metrics import episode_metrics
 
 

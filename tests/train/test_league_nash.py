@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from legos_train import League
-from legos_train.league import LeagueSettings, meta_nash, role_nash
+from legos_train.league import LeagueSettings
+from legos_train.league.nash import meta_nash, role_nash
 
 RPS = [[0, -1, 1], [1, 0, -1], [-1, 1, 0]]
 BIASED = [[0, -1, 2], [1, 0, -1], [-2, 1, 0]]

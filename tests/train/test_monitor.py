@@ -7,7 +7,7 @@ import json
 import pytest
 
 from legos_train.config.sections import MonitorSettings
-from legos_train.run.monitor import Alarm, CollapseMonitor
+from legos_train.run.parts.monitor import Alarm, CollapseMonitor
 
 GOOD = {
     "reward": {"attacker": 0.1, "defender": -0.1},

@@ -20,7 +20,7 @@ from legos_train.model import Learner, Learners, MLXBackend
 from legos_train.players import words
 from legos_train.run import build, estimate
 from legos_train.run.alarm_actions import respond
-from legos_train.run.monitor import Alarm
+from legos_train.run.parts.monitor import Alarm
 from legos_train.run.periodic_eval import evaluate
 from tests.inference.live import LiveServer
 from tests.train.helpers import digest, identify, small
@@ -342,7 +342,7 @@ def test_a_dry_run_counts_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
 
     one = trained(estimate(small(batch_size=8)))
     assert trained(estimate(small(batch_size=8, learner=BOTH))) == one + one // 2  # ranks 4 and 2
-    monkeypatch.setattr("legos_train.run.preflight.dry_run.is_here", lambda model: False)
+    monkeypatch.setattr("legos_train.run.dry_run.is_here", lambda model: False)
     model = sizes.size("0.6b").model
     both = trained(estimate(small(model=model, learner=BOTH)))
     assert both == trained(estimate(small(model=model))) * 3 // 2

@@ -9,7 +9,7 @@ from legos_envs.records import Episode, Trajectory, Turn
 from legos_train import Trainer
 from legos_train.config.sections import ReplaySettings
 from legos_train.run import build
-from legos_train.run.replay import ReplayBatch, ReplayBuffer
+from legos_train.run.parts.replay import ReplayBatch, ReplayBuffer
 from tests.train.helpers import small
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from legos_train.observe.eval_numbers import formatted, interval, metric_name, results
+from legos_train.observe.eval_numbers import ends_of, formatted, metric_name, results
 from legos_train.observe.report import write_pngs
 from legos_train.observe.report.figures import figures
 from legos_train.observe.report.png import plain
@@ -220,7 +220,7 @@ def test_results_of_games_have_bands_and_their_endings_one_figure() -> None:
     assert average.points == [(5.0, 0.51)] and average.band[0] == pytest.approx((5.0, 0.31, 0.61))
     assert "95 % interval over seeds" in found["vs_random"].note
     assert [line.name for line in found["endings"].lines] == ["won", "drawn", "lost"], "what never came is not drawn"
-    assert results(start) == ["vs_random", "win", "loss"] and interval(start, "win") is None
+    assert results(start) == ["vs_random", "win", "loss"] and ends_of(start, "win") is None
     assert formatted(measured(0.5), "vs_random_average") == "0.510 (0.31 to 0.61)" and formatted(start, "draw") == ""
     assert results({"return_low": 1.0, "return_high": 2.0}) == ["return_low", "return_high"], "roles may be so called"
 

@@ -18,8 +18,8 @@ from legos_train.cli.main import main
 from legos_train.config import TrainConfig, from_dict, preset, preset_names, sizes
 from legos_train.errors import ConfigError
 from legos_train.model import MLXBackend
-from legos_train.run import estimate
-from legos_train.run.preflight import dry_run, memory
+from legos_train.run import dry_run, estimate
+from legos_train.run.preflight import memory
 
 WEIGHTS = {  # in billions, without vision; the published numbers
     "0.6b": 0.596, "1.7b": 1.721, "4b": 4.022, "8b": 8.191,

@@ -15,7 +15,7 @@ from legos_train import train
 from legos_train.cli import train as cli_train
 from legos_train.config.sections import LogSettings
 from legos_train.errors import RunError
-from legos_train.observe.trackers import COLUMNS, TRACKERS, episode_rows, flatten
+from legos_train.observe.report.trackers import COLUMNS, TRACKERS, episode_rows, flatten
 from tests.train.helpers import small
 
 HAVE = {name: importlib.util.find_spec(name) is not None for name in ("wandb", "tensorboardX", "trackio")}

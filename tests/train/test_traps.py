@@ -16,7 +16,7 @@ from legos_train.credit.rae import RAECredit
 from legos_train.rollout import filters
 from legos_train.rollout.jobs import NOT_FINITE
 from legos_train.run import build, state
-from legos_train.run.generation.overlap import overlapped
+from legos_train.run.overlap import overlapped
 from legos_train.run.stopping import Stopping
 from tests.train.helpers import small
 

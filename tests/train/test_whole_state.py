@@ -11,7 +11,7 @@ import pytest
 
 from legos_train import Trainer, train
 from legos_train.run import build, state
-from legos_train.run.monitor import Alarm, CollapseMonitor
+from legos_train.run.parts.monitor import Alarm, CollapseMonitor
 from legos_train.run.periodic_eval import evaluate
 from tests.train.helpers import digest, small
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from legos_train.cli.main import main
-from legos_train.observe.browser import Catalog, holds_several, serve_folder, write_folder_page
+from legos_train.observe.browser import holds_several, serve_folder, write_folder_page
+from legos_train.observe.browser.catalog import Catalog
 from tests.view.conftest import Watched
 from tests.view.made import some_lines, write_log
 from tests.view.payloads import SEEDS

@@ -121,7 +121,7 @@ TASKS = (
     "Write a clear error message for a form whose date is in the past.",
     "Compare trains and buses for a journey of two hours.",
 )
-Check = Callable[..., Any]
+Checker = Callable[..., Any]
 
 
 class RefineLoop(TextEnv):
@@ -158,7 +158,7 @@ class RefineLoop(TextEnv):
         self,
         rounds: int = 1,
         domain: str | None = None,
-        check: Check | Rubric | None = None,
+        check: Checker | Rubric | None = None,
         criteria: str | Sequence[str] | None = None,
         demands: int = 4,
         improvement_weight: float = 0.5,
@@ -179,7 +179,7 @@ class RefineLoop(TextEnv):
         if check is not None and not callable(check):
             raise TypeError(f"check must be a function or a Rubric; got {check!r}")
         self.rubric = check if check is None or isinstance(check, Rubric) else Rubric([check])
-        self.demands = arguments.whole("demands", demands, 1, len(checked_texts.CHECKS))
+        self.demands = arguments.whole("demands", demands, 1, len(checked_texts.CONDITIONS))
         self.improvement_weight = arguments.real("improvement_weight", improvement_weight, 0)
         self.share_improvement = arguments.flag("share_improvement", share_improvement)
         self.good_enough = None if good_enough is None else arguments.real("good_enough", good_enough, 1e-9, 1)
@@ -220,7 +220,7 @@ class RefineLoop(TextEnv):
         table.note(first=first, final=final, drafts=drafts, outcome=outcome)
         return final
 
-    def _work(self, table: Table, task: str, quality: Check) -> Rules[tuple[int, float, float]]:
+    def _work(self, table: Table, task: str, quality: Checker) -> Rules[tuple[int, float, float]]:
         """The loop: returns the number of drafts, and the quality of the first and of the last."""
         if self.rounds:
             table.tell("critic_0", f"You help to improve a text. The task of its author:\n{task}")
@@ -247,7 +247,7 @@ class RefineLoop(TextEnv):
     def _enough(self, grades: list[float]) -> bool:
         return self.good_enough is not None and grades[-1] >= self.good_enough
 
-    def _task(self, table: Table) -> tuple[str, Check]:
+    def _task(self, table: Table) -> tuple[str, Checker]:
         """The task as shown to players, and the rules that determine the quality of a draft."""
         given = table.options.get("task")
         if self.domain == "checked":

@@ -81,7 +81,7 @@ from legos_envs.table import Rules, Table
 from legos_envs.tasks.contests.matches import Match, MatchEnv, MatchResult, Seating, entrant_names, round_robin
 
 FORMATS = ("round_robin", "bracket")
-Node = int | tuple[str, "Node", "Node"]
+Bracket = int | tuple[str, "Bracket", "Bracket"]
 """A node of a bracket: a seed, from 0, or the match between two nodes."""
 
 
@@ -169,7 +169,7 @@ class Tournament(MatchEnv):
         results: dict[str, MatchResult] = {}
         left = dict.fromkeys(self.entrants, 0.0)  # rounds left to play at elimination: 0 for the champion
 
-        def winner(place: Node, rounds: int) -> Rules[int]:
+        def winner(place: Bracket, rounds: int) -> Rules[int]:
             """Plays all matches below a node; returns the winning seed."""
             if isinstance(place, int):
                 return place
@@ -235,7 +235,7 @@ def points(entrants: Sequence[str], results: Iterable[MatchResult]) -> dict[str,
     return {name: round(total, 9) for name, total in got.items()}
 
 
-def bracket(num_entrants: int) -> Node:
+def bracket(num_entrants: int) -> Bracket:
     """The tree of a seeded single elimination: seed 0 meets the last seed, and seeds 0 and 1 can meet only in the
     final.
 
@@ -245,10 +245,10 @@ def bracket(num_entrants: int) -> Node:
     order = [0]
     while len(order) < num_entrants:
         order = [seed for best in order for seed in (best, 2 * len(order) - 1 - best)]
-    places: list[Node | None] = [seed if seed < num_entrants else None for seed in order]
+    places: list[Bracket | None] = [seed if seed < num_entrants else None for seed in order]
     number = 0
     while len(places) > 1:
-        above: list[Node | None] = []
+        above: list[Bracket | None] = []
         for one, other in zip(places[::2], places[1::2]):
             if one is None or other is None:
                 above.append(one if other is None else other)

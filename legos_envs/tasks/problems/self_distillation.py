@@ -80,7 +80,7 @@ from legos_envs.tasks.problems import dataset, sources
 
 FILTERS = ("verifier", "truth", "both")
 VERDICTS = ("accept", "reject")
-Example = dict[str, str]
+Demonstration = dict[str, str]
 
 
 class SelfDistillation(dataset.ProblemEnv):
@@ -116,7 +116,7 @@ class SelfDistillation(dataset.ProblemEnv):
         super().__init__(source, **kwargs)
         self.num_samples = len(numbers)
 
-    def play(self, table: Table) -> Rules[list[Example]]:
+    def play(self, table: Table) -> Rules[list[Demonstration]]:
         """Returns the accepted examples."""
         problem = self.problem(table)
         budget = answers.Budget(self.num_samples)

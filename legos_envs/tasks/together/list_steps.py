@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-Step = Callable[[list[int]], list[int]]
+ListStep = Callable[[list[int]], list[int]]
 LEAST, MOST = 2, 8
 """Minimum and maximum number of steps of a task."""
-_FIXED: dict[str, Step] = {
+_FIXED: dict[str, ListStep] = {
     "reverse the list": lambda x: x[::-1],
     "sort the list from small to large": sorted,
     "double every number": lambda x: [2 * n for n in x],
@@ -22,7 +22,7 @@ _FIXED: dict[str, Step] = {
     "put the sum of all numbers at the end": lambda x: [*x, sum(x)],
 }
 _ADD = "add {} to every number"
-STEPS: dict[str, Step] = _FIXED | {
+STEPS: dict[str, ListStep] = _FIXED | {
     _ADD.format(k): (lambda x, k=k: [n + k for n in x])  # type: ignore[misc]
     for k in range(1, 10)
 }

@@ -4,7 +4,7 @@
 have more than `listing.MOST` names, since prompts repeat it.
 """
 
-from legos_envs.textarena.legal import board_moves, card_moves, listing, puzzle_moves, vote_moves
+from legos_envs.textarena.legal import board_moves, card_moves, puzzle_moves, vote_moves  # noqa: F401  they fill the list
 from legos_envs.textarena.legal.listing import moves
 
-__all__ = ["board_moves", "card_moves", "listing", "moves", "puzzle_moves", "vote_moves"]
+__all__ = ["moves"]

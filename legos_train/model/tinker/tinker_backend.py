@@ -29,7 +29,7 @@ from legos_train.model.tinker.training import Training
 from legos_train.model.tinker.weights import RemoteWeights
 from legos_train.rollout import WeightReceiver
 
-LOSSES = ("ppo", "importance_sampling", "cispo")
+SERVICE_LOSSES = ("ppo", "importance_sampling", "cispo")
 GRAD_NORM = ("grad_norm", "skyrl.ai/grad_norm", "grad_norm:mean")
 """Names of the gradient's norm in a server's answer to a step."""
 
@@ -313,7 +313,7 @@ def check(config: TrainConfig) -> None:
         ConfigError: names each, and what to write instead.
     """
     wrong = {
-        f"loss.name = {config.loss.name!r}; it has {', '.join(LOSSES)}": config.loss.name not in LOSSES,
+        f"loss.name = {config.loss.name!r}; it has {', '.join(SERVICE_LOSSES)}": config.loss.name not in SERVICE_LOSSES,
         "asynchronous.in_flight = 'keep' gives running requests new weights; use 'pin'": config.asynchronous.enabled
         and config.asynchronous.in_flight == "keep",
         "sampling.thinking_tokens closes thoughts while they are sampled; use none": config.sampling.thinking_tokens

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from legos_train.observe.eval_numbers import by_weights, interval, is_number, latest, results
+from legos_train.observe.eval_numbers import by_weights, ends_of, is_number, latest, results
 from legos_train.observe.report.changed_settings import flat
 from legos_train.observe.verdict import measures
 
@@ -59,7 +59,7 @@ class RunEntry:
             "verdict": str(result.get("verdict", "")),
             "numbers": {**{name: numbers[name] for name in named}, **{k: v for k, v in self._totals.items() if v}},
             "before": {name: start[name] for name in named if is_number(start.get(name))},
-            "ends": {name: ends for name in named if (ends := interval(numbers, name)) and all(map(is_number, ends))},
+            "ends": {name: ends for name in named if (ends := ends_of(numbers, name)) and all(map(is_number, ends))},
             "settings": flat(settings),
             "curve": [round(value, 6) for value in curve],
             "note": "; ".join(notes),

@@ -8,7 +8,7 @@ from pathlib import Path
 from legos_train.disk import fsops
 from legos_train.observe.browser.catalog import Catalog
 from legos_train.observe.browser.entries import Json
-from legos_train.observe.self_contained import BASE_SCRIPT, BASE_STYLE, as_json, self_contained
+from legos_train.observe.self_contained import BASE_SCRIPT, BASE_STYLE, script_json, self_contained
 
 FOLDER_PAGE = "browse.html"
 ASSETS = files("legos_train.observe.browser") / "assets"
@@ -37,6 +37,6 @@ def folder_page(found: Json, live: Json | None = None) -> str:
         title=f"{Path(found['folder']).resolve().name} · Legos runs",
         styles=[BASE_STYLE, ASSETS / "folder.css"],
         scripts=[BASE_SCRIPT, ASSETS / "lines.js", ASSETS / "comparison.js", ASSETS / "folder.js"],
-        data=[as_json(found | {"live": live})],
+        data=[script_json(found | {"live": live})],
         live=live is not None,
     )

@@ -14,7 +14,7 @@ from legos_train.observe.browser.entries import Json
 from legos_train.observe.browser.folder_page import folder_page
 from legos_train.observe.local_server import LocalServer, Query, SiteReply
 from legos_train.observe.report import compare
-from legos_train.observe.self_contained import as_json
+from legos_train.observe.self_contained import script_json
 from legos_train.observe.viewer.watch import Feed
 
 OPEN = 4
@@ -43,7 +43,7 @@ class FolderSite:
             known = int(query["generation"][-1])
             generation, found = self._look()
             fresh = {} if generation == known else {"found": found}
-            return SiteReply(as_json({"generation": generation, **fresh}), "application/json")
+            return SiteReply(script_json({"generation": generation, **fresh}), "application/json")
         if path == "/compare":
             return self._compare(query["run"])
         if path.startswith("/run/"):

@@ -11,16 +11,17 @@ from legos_train.observe.eval_numbers import (
     ENDINGS,
     EXACT,
     SEAT,
-    interval,
+    Z95,
+    ends_of,
     is_number,
     metric_name,
     results,
     unit_of,
 )
-from legos_train.observe.report.scales import Z95, Point, running_mean, window_of
+from legos_train.observe.report.scales import Point, running_mean, window_of
 from legos_train.observe.report.svg import Figure, Line
 
-Record = Mapping[str, Any]
+MetricsRow = Mapping[str, Any]
 
 WEIGHTS = (("last weights", ""), ("weight average", AVERAGE))
 UNSAMPLED = {"last": "without sampling", "average": "its average"}
@@ -58,7 +59,7 @@ SINGLE = (
 )
 
 
-def column(records: Sequence[Record], *path: str) -> list[Point]:
+def column(records: Sequence[MetricsRow], *path: str) -> list[Point]:
     """(step, value) of every row that has a number at the path, such as `("league", "rating")`."""
     points: list[Point] = []
     for record in records:
@@ -71,7 +72,7 @@ def column(records: Sequence[Record], *path: str) -> list[Point]:
 
 
 def figures(
-    records: Sequence[Record],
+    records: Sequence[MetricsRow],
     start: Mapping[str, float] | None = None,
     references: Mapping[str, Mapping[str, float]] | None = None,
     unsampled: Mapping[str, Mapping[str, Any]] | None = None,
@@ -102,7 +103,7 @@ def figures(
     return [replace(figure, marks=marks.get(figure.name.partition("--")[0], ())) for figure in out]
 
 
-def _lines(records: Sequence[Record], key: str, title: str, window: int) -> list[Line]:
+def _lines(records: Sequence[MetricsRow], key: str, title: str, window: int) -> list[Line]:
     """A number over the steps: one line per learner if learners have it separately, else one for all."""
     names = dict.fromkeys(name for record in records for name in record.get("learners") or ())
     own = {name: points for name in names if (points := column(records, "learners", name, key))}
@@ -112,7 +113,7 @@ def _lines(records: Sequence[Record], key: str, title: str, window: int) -> list
 
 
 def _measured(
-    records: Sequence[Record],
+    records: Sequence[MetricsRow],
     start: Mapping[str, float],
     references: Mapping[str, Mapping[str, float]],
     unsampled: Mapping[str, Mapping[str, Any]],
@@ -162,16 +163,16 @@ def _measured(
     return out
 
 
-def _evaluated(name: str, key: str, records: Sequence[Record], start: Mapping[str, float], colour: int) -> Line:
+def _evaluated(name: str, key: str, records: Sequence[MetricsRow], start: Mapping[str, float], colour: int) -> Line:
     """A result of the evaluations over the steps, with its interval if it has one."""
     rows = [(0.0, start), *((float(record["step"]), record.get("eval") or {}) for record in records)]
     points = [(step, float(row[key])) for step, row in rows if is_number(row.get(key))]
-    ends = [(step, interval(row, key)) for step, row in rows if is_number(row.get(key))]
+    ends = [(step, ends_of(row, key)) for step, row in rows if is_number(row.get(key))]
     band = [(step, *pair) for step, pair in ends if pair is not None and all(map(is_number, pair))]
     return Line(name, points, band, colour=colour)
 
 
-def _by_role(records: Sequence[Record], window: int) -> list[Figure]:
+def _by_role(records: Sequence[MetricsRow], window: int) -> list[Figure]:
     """Reward and win rate by role, one figure per env."""
     out: list[Figure] = []
     for key, title, unit, bounds in (
@@ -194,7 +195,7 @@ def _by_role(records: Sequence[Record], window: int) -> list[Figure]:
     return out
 
 
-def _staleness(records: Sequence[Record], window: int) -> list[Figure]:
+def _staleness(records: Sequence[MetricsRow], window: int) -> list[Figure]:
     mean, most = column(records, "staleness_mean"), column(records, "staleness_max")
     lines = [Line("mean", running_mean(mean, window)[0]), Line("largest", most)]
     title, unit = "Staleness", "optimiser steps between sampling a token and training on it"
@@ -202,7 +203,7 @@ def _staleness(records: Sequence[Record], window: int) -> list[Figure]:
     return [Figure("staleness", title, unit, drawn, "Speed", "", (0.0, 1.0))] if drawn else []
 
 
-def _seconds(records: Sequence[Record], window: int) -> list[Figure]:
+def _seconds(records: Sequence[MetricsRow], window: int) -> list[Figure]:
     parts = [
         Line(name, running_mean(points, window)[0])
         for name in ("play", "generate", "learn", "pack", "publish")
@@ -221,7 +222,7 @@ def _seconds(records: Sequence[Record], window: int) -> list[Figure]:
     return out
 
 
-def _league(records: Sequence[Record], window: int) -> list[Figure]:
+def _league(records: Sequence[MetricsRow], window: int) -> list[Figure]:
     out = []
     if rating := column(records, "league", "rating"):
         note = "The learner's mean skill; members are rated on the same scale."

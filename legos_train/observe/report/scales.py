@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TypeVar
 
+from legos_train.observe.eval_numbers import Z95
+
 T = TypeVar("T")
 Point = tuple[float, float]
-Z95 = 1.96
-"""Half a 95 % interval of a normal distribution, in standard errors."""
 
 
 def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:

@@ -10,12 +10,12 @@ from typing import Any
 
 from legos_train.config import TrainConfig, to_toml
 from legos_train.disk import fsops
+from legos_train.observe.eval_numbers import Z95
 from legos_train.observe.report.changed_settings import changed
 from legos_train.observe.report.figures import figures
 from legos_train.observe.report.lost_games import games_html, sample_games, shared_lines
 from legos_train.observe.report.report_page import SECTIONS, bar_table, grid, page, picture, table
 from legos_train.observe.report.result_table import summary_rows
-from legos_train.observe.report.scales import Z95
 from legos_train.observe.report.svg import heat_map, line_chart, standalone
 from legos_train.observe.result import Result
 from legos_train.observe.run_files import read_run

@@ -1,6 +1,6 @@
 """Viewing episodes: the lines of the rollout log, the single-file page, its live server and the terminal replay.
 
-    rollouts.jsonl -> log.read_log -> compact.compact -> page.build -> DIR/view.html
+    rollouts.jsonl -> log.read_log -> compact.compact -> viewer_page.build_page -> DIR/view.html
                                                       -> watch.serve (the same page, asking for new lines)
                                    -> terminal.replay
 

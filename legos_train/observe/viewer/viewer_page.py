@@ -8,7 +8,7 @@ from pathlib import Path
 
 from legos_train.disk import fsops
 from legos_train.observe.labels import labels_of
-from legos_train.observe.self_contained import BASE_SCRIPT, BASE_STYLE, as_json, self_contained
+from legos_train.observe.self_contained import BASE_SCRIPT, BASE_STYLE, script_json, self_contained
 from legos_train.observe.viewer.compact import Json, compact
 from legos_train.observe.viewer.log import LogLine, LogReader, read_extras, read_log
 from legos_train.observe.viewer.results import read_results
@@ -44,7 +44,7 @@ def write_page(folders: Sequence[Path], newest: int | None = 5000) -> tuple[Path
         if run["older"]:
             remarks.append(f"{reader.path}: the newest {run['shown']} of {run['shown'] + run['older']} (see --last)")
     path = Path(folders[0]) / PAGE
-    fsops.write_text(path, build(header, bodies))
+    fsops.write_text(path, build_page(header, bodies))
     return path, remarks
 
 
@@ -83,7 +83,7 @@ def add_lines(lines: Sequence[LogLine], run: int, reader: LogReader, rows: list[
     for line in lines:
         try:
             row, body = compact(line, run)
-            text = as_json(body)
+            text = script_json(body)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:  # fields of a wrong type
             reader.bad.append((line.number, f"{type(error).__name__}: {error}"))
             continue
@@ -96,7 +96,7 @@ def steps_of(lines: Sequence[LogLine]) -> set[int]:
     return {step for line in lines if isinstance(step := line.data.get("step"), int)}
 
 
-def build(header: Json, bodies: Sequence[str]) -> str:
+def build_page(header: Json, bodies: Sequence[str]) -> str:
     """The page as HTML text. `bodies` are JSON texts, one per row of the header."""
     labels = ", ".join(run["label"] for run in header["runs"])
     return self_contained(
@@ -104,6 +104,6 @@ def build(header: Json, bodies: Sequence[str]) -> str:
         title=f"{labels} · Legos rollouts",
         styles=[BASE_STYLE, *(ASSETS / name for name in STYLES)],
         scripts=[BASE_SCRIPT, *(ASSETS / name for name in SCRIPTS)],
-        data=[as_json(header), *bodies],
+        data=[script_json(header), *bodies],
         live=header["live"] is not None,
     )

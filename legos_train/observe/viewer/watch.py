@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from legos_train.observe.local_server import LocalServer, Query, SiteReply
-from legos_train.observe.self_contained import as_json
+from legos_train.observe.self_contained import script_json
 from legos_train.observe.viewer.compact import Json
 from legos_train.observe.viewer.log import read_extras
-from legos_train.observe.viewer.viewer_page import add_lines, build, gather, steps_of
+from legos_train.observe.viewer.viewer_page import add_lines, build_page, gather, steps_of
 
 
 class Feed:
@@ -55,7 +55,7 @@ class Feed:
     def page(self) -> str:
         with self.lock:
             live = {"generation": self.generation, "seen": len(self.bodies), "every": self.every}
-            return build(self.header | {"live": live, "home": self.home}, self.bodies)
+            return build_page(self.header | {"live": live, "home": self.home}, self.bodies)
 
     def since(self, generation: int, seen: int) -> Json:
         """Rows and bodies after the first `seen`, or `reload` if the page is out of date."""
@@ -78,7 +78,7 @@ class Feed:
         if path == "/lines":
             generation, seen = (int(query[name][-1]) for name in ("generation", "seen"))
             self.refresh()
-            return SiteReply(as_json(self.since(generation, seen)), "application/json")
+            return SiteReply(script_json(self.since(generation, seen)), "application/json")
         return None
 
 

@@ -25,7 +25,7 @@ FIRST_SALT = 1 << 32
 """Branches are numbered from here on; the episodes of a step start at 0."""
 
 
-class Point(NamedTuple):
+class BranchPoint(NamedTuple):
     """A decision in a played episode: the agent, which of its turns, and how many such decisions it represents."""
 
     job: Job
@@ -140,7 +140,7 @@ class Branches:
             weight = share * point.weight / total
             out.add(played_by(point.episode), seat, masses, gains / scale, illegal, weight, self.mirror)
 
-    def _points(self, played: Sequence[tuple[Job, Episode]], version: int) -> list[Point]:
+    def _points(self, played: Sequence[tuple[Job, Episode]], version: int) -> list[BranchPoint]:
         rng = keyed_generator(self.seed, f"branches of version {version}")
         out = []
         for job, episode in played:
@@ -154,10 +154,10 @@ class Branches:
             count = min(self.settings.points, len(open_))
             for at in sorted(rng.permutation(len(open_))[:count].tolist()):
                 agent, number = open_[at]
-                out.append(Point(job, episode, agent, number, len(open_) / count))
+                out.append(BranchPoint(job, episode, agent, number, len(open_) / count))
         return out
 
-    def _choices(self, points: Sequence[Point]) -> list[list[ScoredAction]]:
+    def _choices(self, points: Sequence[BranchPoint]) -> list[list[ScoredAction]]:
         """For each point, the legal actions as the policy would write them, with probabilities."""
         out: list[list[ScoredAction]] = [[] for _ in points]
         by_seat: dict[tuple[str, str], list[int]] = {}
@@ -179,7 +179,7 @@ class Branches:
         return out
 
     def _returns(
-        self, points: Sequence[Point], choices: Sequence[list[ScoredAction]], out: Decisions, version: int
+        self, points: Sequence[BranchPoint], choices: Sequence[list[ScoredAction]], out: Decisions, version: int
     ) -> list[np.ndarray | None]:
         """For each point, the mean return of each action, (A,); None if an action has no valid episode."""
         branches: list[Job] = []

@@ -14,9 +14,9 @@ from legos_envs.records import Trajectory, Turn
 from legos_train.credit import Advantages
 from legos_train.evaluation.exact_values import ScoredAction
 
-Seating = tuple[str | None, ...]
+AdapterSeats = tuple[str | None, ...]
 """By player number, the league member in the seat; None: the learning policy."""
-Played = tuple[str, Seating]
+PlayedSeats = tuple[str, AdapterSeats]
 """The env of an episode, and who sat where."""
 Floats = NDArray[np.float64]
 TINY = 1e-300
@@ -52,7 +52,7 @@ class Decisions(NamedTuple):
     episodes: list[Episode]
     advantages: list[Advantages]
     weights: list[Advantages]
-    values: dict[Played, dict[tuple[tuple[int, ...], tuple[int, ...]], float]]
+    values: dict[PlayedSeats, dict[tuple[tuple[int, ...], tuple[int, ...]], float]]
     branches: Counter[str]
 
     def advantages_of(self, episode: Episode) -> Advantages:
@@ -66,7 +66,7 @@ class Decisions(NamedTuple):
 
     def add(
         self,
-        played: Played,
+        played: PlayedSeats,
         seat: Trajectory,
         masses: Floats,
         gains: Floats,
@@ -105,7 +105,7 @@ def nothing_decided() -> Decisions:
     return Decisions([], [], [], {}, Counter())
 
 
-def played_by(episode: Episode) -> Played:
+def played_by(episode: Episode) -> PlayedSeats:
     """The env of an episode, and who sat where."""
     return episode.env_id, tuple(one.info.get("member") for one in episode.trajectories.values())
 

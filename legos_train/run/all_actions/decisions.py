@@ -21,7 +21,7 @@ from legos_train.run.all_actions.decision_points import (
     Decisions,
     Floats,
     MirrorStep,
-    Played,
+    PlayedSeats,
     nothing_decided,
     played_by,
     turns_of,
@@ -98,8 +98,8 @@ class DecisionTable:
             version: version of the published policy.
             jobs: jobs of the episodes; needed by branches.
         """
-        played: Counter[Played] = Counter()
-        trained: dict[Played, set[int]] = {}
+        played: Counter[PlayedSeats] = Counter()
+        trained: dict[PlayedSeats, set[int]] = {}
         for episode in episodes:
             key = played_by(episode)
             own = {number for number, one in enumerate(episode.trajectories.values()) if one.trainable}
@@ -167,7 +167,7 @@ def _add(
     out: Decisions,
     task: Any,
     policies: Sequence[Mapping[InfoSet, Sequence[ScoredAction]]],
-    played: Played,
+    played: PlayedSeats,
     trained: set[int],
     share: float,
     version: int,

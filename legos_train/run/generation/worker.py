@@ -26,7 +26,7 @@ from legos_train.config import from_dict
 from legos_train.rollout import Job, LocalGenerator, env_maker, serving_jobs
 
 
-def build(start: Mapping[str, Any]) -> LocalGenerator:
+def generator_of(start: Mapping[str, Any]) -> LocalGenerator:
     """Builds the generator from the first line: the run's config and its envs by label."""
     config = from_dict(start["config"], "the trainer's config")
     engine = Engine.load(config.model, dequantize=config.dequantize, threads=config.threads, max_rows=config.max_rows)
@@ -42,7 +42,7 @@ def build(start: Mapping[str, Any]) -> LocalGenerator:
     )
 
 
-def read(lines: TextIO, inbox: queue.Queue[serving_jobs.Message]) -> None:
+def read(lines: TextIO, inbox: queue.Queue[serving_jobs.InboxItem]) -> None:
     """Puts every line into the inbox; the end of input ends the work."""
     try:
         for line in lines:
@@ -73,15 +73,15 @@ def main() -> int:
         return 0
     try:
         with suppress(BrokenPipeError):  # it has ended meanwhile
-            serve(start, out)
+            work(start, out)
     finally:
         shutil.rmtree(start["folder"], ignore_errors=True)  # the trainer may have been killed
     return 0
 
 
-def serve(start: Mapping[str, Any], out: TextIO) -> None:
+def work(start: Mapping[str, Any], out: TextIO) -> None:
     """Plays the jobs that arrive on stdin until it ends."""
-    generator = build(start)
+    generator = generator_of(start)
 
     def send(played: serving_jobs.BatchResult) -> None:
         answer: dict[str, Any] = {"number": played.number, "seconds": played.seconds, "redrawn": played.redrawn}
@@ -94,7 +94,7 @@ def serve(start: Mapping[str, Any], out: TextIO) -> None:
 
     out.write(json.dumps({"ready": os.getpid()}) + "\n")
     out.flush()
-    inbox: queue.Queue[serving_jobs.Message] = queue.Queue()
+    inbox: queue.Queue[serving_jobs.InboxItem] = queue.Queue()
     threading.Thread(target=read, args=(sys.stdin, inbox), daemon=True).start()
     try:
         serving_jobs.serve_jobs(generator, inbox, send, time.perf_counter)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from legos_train.config import TrainConfig
+from legos_train.evaluation import Measurer
 from legos_train.loss import LossSettings
-from legos_train.run.parts import Parts
 
 
 def rising_kl(config: TrainConfig) -> list[str]:
@@ -18,9 +18,9 @@ def rising_kl(config: TrainConfig) -> list[str]:
     ]
 
 
-def rarely_measured(parts: Parts) -> list[str]:
+def rarely_measured(config: TrainConfig, measurer: Measurer) -> list[str]:
     """A note about envs that ignore `eval.every`, because evaluating all positions of a large game takes long."""
-    tasks = parts.measurer.tasks.values() if parts.config.eval.every else ()
+    tasks = measurer.tasks.values() if config.eval.every else ()
     return [
         f"{task.slot.name} is measured only before the first step and after the last: it has {len(task.info_sets):,} "
         "positions, and all are evaluated; a table [[eval.env]] with its own `every` measures it in between"

@@ -19,7 +19,7 @@ from legos_train.config import TrainConfig
 from legos_train.evaluation import exact_values
 from legos_train.league import League, Score
 from legos_train.run.all_actions.tabular import expected_run
-from legos_train.run.parts import Parts
+from legos_train.run.parts.parts import Parts
 
 MANY_ROWS, MOST_SOLVED = 60, 5000
 """Games with more information sets get no policy table and no lines for uniform play and an equilibrium."""

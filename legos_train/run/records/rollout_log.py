@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +12,10 @@ from inference.text import Renderer
 from legos_envs import Episode
 from legos_train.config import sections
 from legos_train.disk import MetricsFile
-from legos_train.evaluation import outcomes
+from legos_train.evaluation import Measurer, outcomes
 
 if TYPE_CHECKING:
-    from legos_train.run.trainer import Trainer
+    from legos_train.run.parts.replay import ReplayBatch
 
 
 class RolloutLog:
@@ -27,9 +26,8 @@ class RolloutLog:
         self._truths: dict[str, Any] = {}
         self._file = MetricsFile(run / "rollouts.jsonl", resumed_from, marks=False) if settings.rollouts else None
 
-    def write(self, trainer: Trainer, record: Mapping[str, Any], last: bool) -> None:
-        """Writes the sample of the last step, if that step is logged."""
-        step, batch = int(record["step"]), trainer.last
+    def write(self, step: int, batch: ReplayBatch | None, measurer: Measurer, last: bool) -> None:
+        """Writes the sample of a step's batch, if that step is logged."""
         wanted = step == 1 or last or step % self.settings.rollouts_every == 0
         if self._file is None or batch is None or not wanted:
             return
@@ -46,7 +44,7 @@ class RolloutLog:
             }
             if id(episode) not in kept:
                 why |= {a: "draw filtered" for a, t in episode.trajectories.items() if t.trainable}
-            apart = episode.env_id in trainer.parts.measurer.own_scales  # a win is then a success
+            apart = episode.env_id in measurer.own_scales  # a win is then a success
             line = rollout_line(
                 episode,
                 step=step,
@@ -55,16 +53,16 @@ class RolloutLog:
                 advantages=advantages,
                 why_not=why,
                 outcome={a: outcomes.outcome_of(episode, a, (a,)) for a in advantages} if apart else None,
-                exact=self._exact(trainer, episode),
+                exact=self._exact(measurer, episode),
                 order=episode.order,
                 players={a: t.info.get("player", "policy") for a, t in episode.trajectories.items()},
                 decode=lambda token: self.renderer.tokenizer.decode([token]),
             )
             self._file.write(line)
 
-    def _exact(self, trainer: Trainer, episode: Episode) -> dict[str, Any] | None:
+    def _exact(self, measurer: Measurer, episode: Episode) -> dict[str, Any] | None:
         """The exact value of each move, in games that can be solved quickly."""
-        task = trainer.parts.measurer.tasks.get(episode.env_id)
+        task = measurer.tasks.get(episode.env_id)
         if task is None or task.info_sets is None or episode.options:
             return None
         if episode.env_id not in self._truths:

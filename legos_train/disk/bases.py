@@ -23,7 +23,7 @@ def identity(model: str) -> dict[str, str]:
     return {} if digest is None else {WEIGHTS: digest}
 
 
-def check_base(model: str, kept: Any, what: str) -> None:
+def check_weights(model: str, kept: Any, what: str) -> None:
     """Checks that weights trained on `model` fit it as it is now.
 
     Args:
@@ -48,13 +48,13 @@ def check_adapter(folder: Path, base: str | None = None) -> None:
     """Checks an adapter directory's record of its base; `base`, if given, is the model it will be used with.
 
     Raises:
-        PolicyError: see `check_base`.
+        PolicyError: see `check_weights`.
     """
     facts = json.loads((folder / "adapter_config.json").read_text()).get("legos")
     if isinstance(facts, dict) and (named := facts.get("base_model")):
         check_same(str(named), base or str(named), f"the adapter {str(folder)!r}")
         if base in (None, named):
-            check_base(str(named), facts.get(WEIGHTS), f"the adapter {str(folder)!r}")
+            check_weights(str(named), facts.get(WEIGHTS), f"the adapter {str(folder)!r}")
 
 
 def check_same(named: str, base: str, what: str) -> None:
@@ -71,10 +71,10 @@ def check_run(run: Path, model: str) -> None:
     """Checks a run directory's record of its base.
 
     Raises:
-        PolicyError: see `check_base`.
+        PolicyError: see `check_weights`.
     """
     try:
         kept = json.loads((run / "run.json").read_text()).get(WEIGHTS)
     except (OSError, ValueError, AttributeError):
         return  # of a run without an identity; those who need one say so
-    check_base(model, kept, f"the run {str(run)!r}")
+    check_weights(model, kept, f"the run {str(run)!r}")

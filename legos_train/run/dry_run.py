@@ -20,7 +20,7 @@ from legos_train.batch import Batch, BatchByLearner
 from legos_train.config import TrainConfig, sizes
 from legos_train.model import Learners, MLXBackend, tinker
 from legos_train.rollout import LocalGenerator
-from legos_train.run.build import arena_of, build, make_credit
+from legos_train.run.build import arena_of, build, credit_of
 from legos_train.run.garbage import rarely_collected
 from legos_train.run.places import check_capabilities
 from legos_train.run.preflight.legal_play import play_legally
@@ -127,7 +127,7 @@ def estimate(config: TrainConfig) -> str:
 
 def _estimate(config: TrainConfig) -> str:
     if config.backend == "tinker":
-        make_credit(config, arena_of(config))
+        credit_of(config, arena_of(config))
         check_capabilities(config, tinker.TinkerBackend.capabilities)
         here = (
             f"the base {config.model}, for evaluation" if config.tinker.mirror else f"the tokenizer of {config.model}"
@@ -146,12 +146,12 @@ def _checked_without_hub(config: TrainConfig) -> tuple[TrainConfig, str]:
     If a data set on the hub cannot be loaded, its envs use their own items: the shape does not depend on them.
     """
     try:
-        make_credit(config, arena_of(config))
+        credit_of(config, arena_of(config))
         return config, ""
     except DataSetUnavailable as error:
         entries = [entry.model_copy(update={"args": _own_items(entry.args)}) for entry in config.env]
         own = config.model_copy(update={"env": tuple(entries), "env_args": _own_items(config.env_args)})
-        make_credit(own, arena_of(own))
+        credit_of(own, arena_of(own))
         return own, f"checked with the environment's own items instead: {error}\n"
 
 

@@ -16,8 +16,8 @@ from legos_train.league import League
 from legos_train.model import Learner, Learners, Snapshot, TrainerBackend, World
 from legos_train.run.all_actions.decisions import DecisionTable
 from legos_train.run.generation.weight_sync import WeightSync
-from legos_train.run.monitor import CollapseMonitor
-from legos_train.run.replay import ReplayBuffer
+from legos_train.run.parts.monitor import CollapseMonitor
+from legos_train.run.parts.replay import ReplayBuffer
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from legos_train.disk import crashpoint
 from legos_train.errors import ConfigError, GenerationError
 from legos_train.model import tinker
 from legos_train.rollout import Job, LocalGenerator, serving_jobs
-from legos_train.run.parts import Parts
+from legos_train.run.parts.parts import Parts
 from legos_train.run.stopping import Stopping
 from legos_train.run.trainer import Trainer
 
@@ -50,7 +50,7 @@ class ThreadGenerator:
 
     def __init__(self, parts: Parts, servers: LocalGenerator | None = None):
         self._servers = servers
-        self._inbox: queue.Queue[serving_jobs.Message] = queue.Queue()
+        self._inbox: queue.Queue[serving_jobs.InboxItem] = queue.Queue()
         self._out: queue.Queue[serving_jobs.BatchResult] = queue.Queue()
         self._parts = parts
         self._thread = threading.Thread(target=self._work, name="legos-generator", daemon=True)

@@ -1,0 +1,1 @@
+"""The parts of a run, among them its replay buffer and its monitor."""
