@@ -11,7 +11,8 @@ import pytest
 
 from inference import load
 from legos_train import ConfigError, Trainer
-from legos_train.model import Capabilities, MLXBackend, Snapshot
+from legos_train.model import Capabilities, Snapshot
+from legos_train.model.mlx_backend import MLXBackend
 from legos_train.run import build, state
 from legos_train.run.periodic_eval import evaluate
 from tests.train.helpers import small
@@ -57,8 +58,8 @@ class RefBackend(MLXBackend):
     def pack(self, snapshot: Snapshot) -> Any:
         return super().pack(self._real(snapshot))
 
-    def unpack(self, tensors: Any, version: int) -> Snapshot:
-        return self._named(super().unpack(tensors, version))
+    def unpack(self, data: bytes, version: int) -> Snapshot:
+        return self._named(super().unpack(data, version))
 
 
 class PlainBackend(MLXBackend):

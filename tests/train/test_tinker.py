@@ -176,7 +176,7 @@ def test_measuring_without_the_base_here_gives_the_same_exact_number(patch: pyte
     for mirror in (True, False):
         parts = trainer_of(config(tinker={"url": URL, "base": BASE, "mirror": mirror})).parts
         numbers.append(parts.measurer.measure("policy"))
-        assert (parts.base is not None) == mirror
+        assert (parts.place.base is not None) == mirror
         parts.close()
     assert numbers[0]["nash_conv"] == pytest.approx(numbers[1]["nash_conv"], abs=1e-5)
 
