@@ -247,6 +247,7 @@ def test_light_modules_looking_at_runs_and_playing_load_no_model_library() -> No
 import inference, inference.types, legos_train, legos_train.cli.main, legos_train.cli.envs, legos_train.config
 from legos_train.observe import Progress, report, viewer; report.report_again, viewer.write_page, viewer.serve
 import legos_train.cli.play
+from legos_train.model import Capabilities, Snapshot, TrainerBackend, WeightStore, backends; backends.Place
 """
     assert not loaded(code) & {"mlx", "mlx_lm", "transformers", "tokenizers"}
 

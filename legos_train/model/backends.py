@@ -23,8 +23,8 @@ class Place:
     """Who holds the weights, and who plays them.
 
     An engine has these methods of `inference.Engine`: `submit`, `step`, `abort` and `settle`, by which it plays;
-    `publish` and `unpublish`, with the weights that the backend's `publish` passes on; `score`, for probabilities of
-    replies; `next_logits`, which shows that new weights are served; `drop_caches` and `close`.
+    `publish` and `unpublish`, with the weights that the backend's `publish` passes on, and `adapters`, the names of those;
+    `score`, for probabilities of replies; `next_logits`, which must differ for other weights; `drop_caches`, `close`.
 
     Attributes:
         base: the base model; None if only its tokenizer is local.

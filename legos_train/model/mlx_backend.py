@@ -180,8 +180,7 @@ class MLXBackend:
         if set(_flat(self.optimizer.state)) != set(optimizer):
             raise ValueError("the optimiser state of the checkpoint is for another optimiser or other weights")
         self.optimizer.state = _nested(optimizer)
-        self._average.weights = tensors.from_bytes(groups["average"])
-        self._average.total = numbers["average_weight"]
+        self._average.weights, self._average.total = tensors.from_bytes(groups["average"]), numbers["average_weight"]
         if "magnet" in groups:
             self.policy.anchor(tensors.from_bytes(groups["magnet"]))
 

@@ -9,7 +9,7 @@ from legos_train.errors import ConfigError
 from legos_train.model import World, backends
 
 GivenBackend = backends.Given | backends.Place
-"""What a caller may bring: a backend whose weights are played as the config says, or a place with engines of its own."""
+"""What a caller may bring: a backend that is played as the config says, or a place with engines of its own."""
 
 
 def place_of(config: TrainConfig, world: World | None, backend: GivenBackend | None, run_id: str) -> backends.Place:
