@@ -162,7 +162,7 @@ MEASURE_MLX = {
 
 
 def test_weights_are_arrays_only_behind_the_backend() -> None:
-    """So the next backend is a new folder in legos_train/model."""
+    """So the next backend is a new folder in legos_train/model, and a row in config/backend_rows.py."""
     found = {
         module
         for module, path in modules().items()

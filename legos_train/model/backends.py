@@ -23,7 +23,7 @@ class Place:
     """Who holds the weights, and who plays them.
 
     An engine has these methods of `inference.Engine`: `submit`, `step`, `abort` and `settle`, by which it plays;
-    `publish` and `unpublish`, with the weights that the backend's `publish` passes on, and `adapters`, the names of those;
+    `publish` and `unpublish`, with the weights that the backend's `publish` passes on, and `adapters`, their names;
     `score`, for probabilities of replies; `next_logits`, which must differ for other weights; `drop_caches`, `close`.
 
     Attributes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from legos_envs import Episode
@@ -38,7 +38,7 @@ class SharedGenerator:
             out[rank :: world.size] = [episode_from_json(data) for data in json.loads(share)]
         return [episode for episode in out if episode is not None]
 
-    def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
+    def publish(self, name: str, weights: Any, version: int) -> None:
         self.inner.publish(name, weights, version)
 
     def unpublish(self, name: str) -> None:

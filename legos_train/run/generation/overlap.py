@@ -89,7 +89,7 @@ class ThreadGenerator:
         except queue.Empty:
             return None
 
-    def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
+    def publish(self, name: str, weights: Any, version: int) -> None:
         self._inbox.put(serving_jobs.Publish(name, weights, version))
 
     def unpublish(self, name: str) -> None:
