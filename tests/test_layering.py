@@ -122,7 +122,7 @@ MEASURE_MLX = {
 
 
 def test_weights_are_arrays_only_behind_the_backend() -> None:
-    """So the next backend is a new folder in legos_train/model."""
+    """So the next backend is a new folder in legos_train/model, and a row in config/backend_rows.py."""
     found = {
         module
         for module, uses in code().imports.items()
@@ -171,6 +171,7 @@ def test_light_modules_looking_at_runs_and_playing_load_no_model_library() -> No
 import inference, inference.types, legos_train, legos_train.cli.main, legos_train.cli.envs, legos_train.config
 from legos_train.observe import Progress, report, viewer; report.report_again, viewer.write_page, viewer.serve
 import legos_train.cli.play
+from legos_train.model import Capabilities, Snapshot, TrainerBackend, WeightStore, backends; backends.Place
 """
     assert not loaded(code) & {"mlx", "mlx_lm", "transformers", "tokenizers"}
 

@@ -132,25 +132,31 @@ def _order(tensors: Mapping[str, Tensor], header: str) -> list[str] | None:
     return order if len(order) == len(tensors) else None
 
 
-def to_bytes(arrays: Mapping[str, mx.array], metadata: Mapping[str, str] | None = None) -> bytes:
-    """A safetensors file of MLX arrays; the same arrays always give the same bytes.
+def to_bytes(arrays: Mapping[str, mx.array | NDArray[Any]], metadata: Mapping[str, str] | None = None) -> bytes:
+    """A safetensors file of arrays of MLX or numpy; the same arrays always give the same bytes.
 
     Raises:
         ValueError: an array has a type that the format does not know (complex64, float64).
     """
-    import mlx.core as mx
+    own = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
+    tensors = {name: _kept(name, values, values.dtype) for name, values in own.items()}
+    if len(own) < len(arrays):
+        import mlx.core as mx
 
-    mx.eval(list(arrays.values()))
-    tensors = {}
-    for name, array in arrays.items():
-        values = np.array(array.view(mx.uint16) if array.dtype == mx.bfloat16 else array)
-        kinds = [kind for kind, dtype in DTYPES.items() if values.dtype == dtype and kind != "BF16"]
-        if array.dtype == mx.bfloat16:
-            kinds = ["BF16"]
-        if not kinds:
-            raise ValueError(f"{name} is of type {array.dtype}; a checkpoint holds {', '.join(DTYPES)}")
-        tensors[name] = Tensor(kinds[0], values)
+        mx.eval([array for name, array in arrays.items() if name not in own])
+        for name, array in arrays.items():
+            if array.dtype == mx.bfloat16:
+                tensors[name] = Tensor("BF16", np.array(array.view(mx.uint16)))  # type: ignore[call-overload]
+            elif name not in own:
+                tensors[name] = _kept(name, np.array(array), array.dtype)
     return render(tensors, metadata)
+
+
+def _kept(name: str, values: NDArray[Any], dtype: Any) -> Tensor:
+    for kind, known in DTYPES.items():
+        if values.dtype == known and kind != "BF16":
+            return Tensor(kind, values)
+    raise ValueError(f"{name} is of type {dtype}; a checkpoint holds {', '.join(DTYPES)}")
 
 
 def from_bytes(data: bytes) -> dict[str, mx.array]:

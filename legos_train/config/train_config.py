@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,6 +19,7 @@ from inference.text import RENDERERS
 from inference.thoughts import THINKING
 from inference.types import Dequantize
 from legos_train.config.assignments import merged
+from legos_train.config.backend_rows import BACKENDS, BackendRow
 from legos_train.config.preset_files import preset
 from legos_train.config.sections import (
     ActorEntry,
@@ -52,8 +54,10 @@ if TYPE_CHECKING:
     from inference.text import Renderer
 
     RendererName = str
+    BackendName = str
 else:
     RendererName = Literal["auto", *RENDERERS]
+    BackendName = Literal[tuple(BACKENDS)]
 
 
 class TrainConfig(Section):
@@ -69,7 +73,7 @@ class TrainConfig(Section):
     """Several policies instead of one: tables `[[learner]]`, each with the roles it plays."""
     model: str = "tiny"
     """`tiny`, `small`, a model directory in mlx-lm's layout, or a hub name."""
-    backend: Literal["mlx", "tinker"] = "mlx"
+    backend: BackendName = "mlx"
     """Where the weights are trained: on MLX in this process, or at a service that speaks the Tinker API."""
     init_adapter: Path | None = None
     """Adapter weights to start from: an adapter directory or a run directory."""
@@ -169,10 +173,7 @@ class TrainConfig(Section):
                 raise ValueError(
                     "asynchronous.in_flight = 'keep' is for local generation: servers finish what they started"
                 )
-        if self.backend != "tinker" and self.tinker != TinkerSettings():
-            raise ValueError("tinker.* has no effect with backend = 'mlx'; give --backend tinker, or leave it out")
-        if self.backend == "tinker" and self.server.urls:
-            raise ValueError("backend = 'tinker' samples at the service; leave out server.urls")
+        self._check_backend()
         if self.monitor.action == "raise_kl" and not self.loss.kl:
             raise ValueError("monitor.action = 'raise_kl' multiplies loss.kl, which is 0: give it a value")
         if self.loss.token_loss.all_actions:
@@ -252,8 +253,23 @@ class TrainConfig(Section):
                 f"loss.name = {names[0]!r} values a game for all learners at once: use it for all learners, with the "
                 "same loss.explore, loss.mirror_step, loss.mirror_floor and credit.return_scale, or for none of them"
             )
-        if self.learner and self.backend == "tinker":
-            raise ValueError("several learners cannot be combined with backend = 'tinker'; remove one of the two")
+
+    @property
+    def backend_row(self) -> BackendRow:
+        """The row of `BACKENDS` that `backend` names."""
+        return BACKENDS[self.backend]
+
+    def _check_backend(self) -> None:
+        """Checks that no settings of other backends are given, and none that this one refuses."""
+        for name, row in BACKENDS.items():
+            section = row.section
+            if name != self.backend and section and (own := getattr(self, section)) != type(own)():
+                raise ValueError(
+                    f"{section}.* has no effect with backend = {self.backend!r}; give --backend {name}, or leave it out"
+                )
+        for setting, error in self.backend_row.refused:
+            if attrgetter(setting)(self):
+                raise ValueError(error)
 
     def _check_all_actions(self) -> None:
         """A loss over all actions learns from the current policy, so it cannot reuse or filter samples."""

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,14 +28,15 @@ from legos_train.errors import RunError
 SCHEMA = 2
 """1: without files and the manifest's own checksum."""
 STATE = "state.json"
+Group = Mapping[str, Any] | Callable[[], bytes]
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 class LoadedCheckpoint(NamedTuple):
     """The contents of a checkpoint."""
 
-    arrays: dict[str, dict[str, Any]]
-    """By group, by name."""
+    groups: dict[str, bytes]
+    """By name, the content of a safetensors file."""
     state: dict[str, Any]
     files: dict[str, bytes]
     run: str | None = None
@@ -45,7 +46,7 @@ class LoadedCheckpoint(NamedTuple):
 def save(
     root: Path,
     step: int,
-    arrays: Mapping[str, Mapping[str, Any]],
+    groups: Mapping[str, Group],
     state: Mapping[str, Any],
     keep: int,
     *,
@@ -58,7 +59,8 @@ def save(
         root: the folder of the checkpoints.
         step: optimiser steps done; the checkpoint is `root/step_N`.
         keep: number of checkpoints to keep.
-        arrays: by group (`adapter`, `optimizer`, `league_step_40`, ...), named arrays.
+        groups: by name (`adapter`, `optimizer`, `league_step_40`, ...), named arrays, or what makes the content of
+            their safetensors file.
         state: JSON values; dictionary keys must be strings, as JSON requires.
         files: anything else, such as a database dump, by file name.
         run: the id of the run; see `RunDirectory`.
@@ -68,7 +70,7 @@ def save(
             checkpoint exists and is complete; in both cases `save` may be retried.
         ValueError, TypeError: something cannot be stored that way; nothing has changed.
     """
-    contents = _contents(arrays, state, files or {})
+    contents = _contents(groups, state, files or {})
     fsops.make_directory(root)
     sweep(root)
     final, temporary = root / f"step_{step}", root / f".tmp-step_{step}-{os.getpid()}"
@@ -97,10 +99,10 @@ def save(
 
 
 def _contents(
-    arrays: Mapping[str, Mapping[str, Any]], state: Mapping[str, Any], files: Mapping[str, bytes]
+    groups: Mapping[str, Group], state: Mapping[str, Any], files: Mapping[str, bytes]
 ) -> Iterator[tuple[str, bytes, str]]:
     """File name, content and crash point. Names and state are checked before the first is created."""
-    for name in [*arrays, *files]:
+    for name in [*groups, *files]:
         if not _NAME.fullmatch(name) or name in (STATE, MANIFEST) or (name in files and name.endswith(".safetensors")):
             raise ValueError(
                 f"{name!r} cannot be kept in a checkpoint: names are letters, digits, '.', '_' and '-'; "
@@ -110,8 +112,9 @@ def _contents(
     text = json.dumps(state, indent=1).encode()
 
     def make() -> Iterator[tuple[str, bytes, str]]:
-        for group, named in arrays.items():  # one group at a time: only one is in memory twice
-            yield f"{group}.safetensors", tensors.to_bytes(named), "checkpoint.arrays_written"
+        for name, group in groups.items():  # one at a time: only one is in memory twice
+            data = group() if callable(group) else tensors.to_bytes(group)
+            yield f"{name}.safetensors", data, "checkpoint.arrays_written"
         for name, data in files.items():
             yield name, data, "checkpoint.file_written"
         yield STATE, text, "checkpoint.state_written"
@@ -212,7 +215,8 @@ def read(directory: Path) -> LoadedCheckpoint:
         contents = {name: _checked(directory / name, entry) for name, entry in manifest["files"].items()}
         state = json.loads(contents.pop(STATE))
         groups = {name: data for name, data in contents.items() if name.endswith(".safetensors")}
-        arrays = {name.removesuffix(".safetensors"): tensors.from_bytes(data) for name, data in groups.items()}
+        for data in groups.values():
+            tensors.parse(data)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.EIO, errno.EISDIR, errno.ENOTDIR):
             raise CorruptCheckpoint(f"{Path(str(error.filename)).name}: {error.strerror}") from None
@@ -220,7 +224,8 @@ def read(directory: Path) -> LoadedCheckpoint:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptCheckpoint(f"{type(error).__name__}: {error}") from None
     files = {name: data for name, data in contents.items() if name not in groups}
-    return LoadedCheckpoint(arrays, state, files, manifest.get("run"))
+    named = {name.removesuffix(".safetensors"): data for name, data in groups.items()}
+    return LoadedCheckpoint(named, state, files, manifest.get("run"))
 
 
 def _read_manifest(directory: Path) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-from . import tinker as tinker
+from . import backends as backends
 from .backend import Capabilities as Capabilities
 from .backend import Snapshot as Snapshot
 from .backend import TrainerBackend as TrainerBackend
+from .backend import WeightStore as WeightStore
 from .decoder import site_hidden as site_hidden
 from .learner import Learner as Learner
 from .learners import Learners as Learners
-from .mlx_backend import MLXBackend as MLXBackend
 from .ranks import World as World
 from .ranks import joined as joined

@@ -1,22 +1,29 @@
-"""`TrainerBackend`, the trainer's interface to the weights. `mlx_backend.py` implements it on MLX.
+"""The trainer's interface to the weights, implemented on MLX (mlx_backend.py) and at a service (tinker/).
 
-Weights leave a backend only as references, so a new backend, on another library or machine, is a new file
-and nothing in `run/` or `league/` changes.
+Weights leave a backend only as references, and as bytes for files. So the next one, on another library or machine, is a
+new folder and a row in `config/backend_rows.py`. Importing this file loads no MLX.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from legos_train.batch import Batch
 from legos_train.loss import LossSettings
-from legos_train.rollout import WeightReceiver
+
+if TYPE_CHECKING:
+    from legos_train.rollout import WeightReceiver
 
 ROUNDING = 3.0
 """The most, in nats, that half precision may change a token's log-probability."""
+FULL_ROW_VOCABULARY = 8192
+"""Vocabularies up to this size are kept as whole distributions, for an exact KL."""
+Group = Callable[[], bytes]
+"""A group of tensors for a checkpoint: makes the content of its safetensors file, which may be long after it was taken
+(`inference.files.tensors` turns arrays of MLX or numpy into it)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,38 +59,33 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class BackendState:
-    """A backend's state in a checkpoint: groups of tensors, one file each, and numbers as JSON."""
+    """A backend's state for a checkpoint: groups of tensors, one file each, and numbers as JSON. It stays what it was
+    while training goes on.
+    """
 
-    tensors: dict[str, Any]
+    groups: dict[str, Group]
     numbers: dict[str, Any]
 
 
-class TrainerBackend(Protocol):
-    """Weights that are trained, averaged, saved and published."""
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a backend holds in this process: bytes of the frozen model, bytes of the trained state (weights, optimiser,
+    average), and the number of trained weights.
+    """
+
+    base: int
+    state: int
+    weights: int
+
+
+class WeightStore(Protocol):
+    """Weights of one policy or of several: kept, averaged, saved and published, whoever trains them."""
 
     capabilities: Capabilities
     vocabulary: int
     """The number of tokens in the vocabulary."""
     notes: list[str]
     """Notes for the user at the start of the run."""
-
-    # --- learning ----------------------------------------------------------------------------------------------------
-
-    def prepare(self, batch: Batch, settings: LossSettings) -> Batch:
-        """Adds the log-probabilities of the current policy to the batch, for losses that correct for stale samples."""
-        ...
-
-    def forward_backward(self, batch: Batch, settings: LossSettings, version: int) -> dict[str, Any]:
-        """Computes the gradient of a batch and keeps it.
-
-        Returns:
-            Numbers to log, among them `loss`, `grad_norm` and `finite` (0.0: the gradient is not to be used).
-        """
-        ...
-
-    def optim_step(self, lr: float) -> None:
-        """One optimiser update with the stored gradient, which is then cleared."""
-        ...
 
     def anchor(self, reference: Snapshot | None) -> None:
         """Sets the reference of the KL penalty; None: the base model."""
@@ -152,18 +154,47 @@ class TrainerBackend(Protocol):
         """Writes an adapter in mlx-lm's layout; `facts` are stored under `legos` in `adapter_config.json`."""
         ...
 
+    def pack(self, snapshot: Snapshot) -> Group:
+        """A snapshot as a group of tensors for a checkpoint."""
+        ...
+
+    def unpack(self, data: bytes, version: int) -> Snapshot:
+        """The inverse of `pack`, from the content of the file."""
+        ...
+
+
+class TrainerBackend(WeightStore, Protocol):
+    """The weights of one policy, and how they are trained."""
+
+    def prepare(self, batch: Batch, settings: LossSettings) -> Batch:
+        """Adds the log-probabilities of the current policy to the batch, for losses that correct for stale samples."""
+        ...
+
+    def forward_backward(self, batch: Batch, settings: LossSettings, version: int) -> dict[str, Any]:
+        """Computes the gradient of a batch and keeps it.
+
+        Returns:
+            Numbers to log, among them `loss`, `grad_norm` and `finite` (0.0: the gradient is not to be used).
+        """
+        ...
+
+    def optim_step(self, lr: float) -> None:
+        """One optimiser update with the stored gradient, which is then cleared."""
+        ...
+
     def save_state(self) -> BackendState:
         """Everything that the rest of the run depends on."""
         ...
 
-    def load_state(self, state: BackendState) -> None:
-        """Restores `save_state()`, bit for bit; raises ValueError if the state does not belong to this backend."""
+    def load_state(self, groups: Mapping[str, bytes], numbers: Mapping[str, Any]) -> None:
+        """Restores `save_state()`, bit for bit; raises ValueError if the state does not belong to this backend.
+
+        Args:
+            groups: content of the state's files; there may be others.
+            numbers: its numbers; there may be others.
+        """
         ...
 
-    def pack(self, snapshot: Snapshot) -> Any:
-        """A snapshot as a group of tensors for a checkpoint."""
-        ...
-
-    def unpack(self, tensors: Any, version: int) -> Snapshot:
-        """The inverse of `pack`."""
+    def footprint(self) -> Footprint:
+        """What it holds in this process, for a dry run."""
         ...

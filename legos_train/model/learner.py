@@ -6,6 +6,7 @@ advantages, and an adapter that a step leaves unchanged.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,7 @@ from legos_train.batch import Batch
 from legos_train.config import TrainConfig
 from legos_train.errors import TrainingError
 from legos_train.loss import LossSettings
-from legos_train.model.backend import BackendState, TrainerBackend
-from legos_train.model.policy import FULL_ROW_VOCABULARY
+from legos_train.model.backend import FULL_ROW_VOCABULARY, Group, TrainerBackend
 from legos_train.model.step_numbers import combined
 
 CERTAIN = 1e-4
@@ -155,16 +155,16 @@ class Learner:
 
     # --- state -------------------------------------------------------------------------------------------------------
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Groups of tensors by the name of the checkpoint file they belong in, and numbers as JSON."""
+    def state(self) -> tuple[dict[str, Group], dict[str, Any]]:
+        """Groups of tensors by the name of their file in a checkpoint, and numbers as JSON."""
         kept = self.backend.save_state()
         own = {"step": self.step, "skipped": self.skipped, "kl_factor": self.kl_factor}
-        return kept.tensors, {**own, **kept.numbers}
+        return kept.groups, {**own, **kept.numbers}
 
-    def restore(self, tensors: dict[str, Any], numbers: dict[str, Any]) -> None:
+    def restore(self, groups: Mapping[str, bytes], numbers: dict[str, Any]) -> None:
         """Restores `state()`, bit for bit."""
         try:
-            self.backend.load_state(BackendState(tensors, numbers))
+            self.backend.load_state(groups, numbers)
         except ValueError as error:
             raise TrainingError(str(error)) from error
         self.step, self.skipped, self.kl_factor = numbers["step"], numbers["skipped"], numbers["kl_factor"]

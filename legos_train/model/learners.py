@@ -7,6 +7,7 @@ from typing import Any
 
 from legos_train.batch import BatchByLearner
 from legos_train.errors import TrainingError
+from legos_train.model.backend import Group
 from legos_train.model.learner import Learner
 from legos_train.model.population_backend import PopulationBackend
 from legos_train.model.step_numbers import combined
@@ -68,18 +69,18 @@ class Learners:
         for one in self.members.values():
             one.finish(step)
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        tensors: dict[str, Any] = {}
+    def state(self) -> tuple[dict[str, Group], dict[str, Any]]:
+        groups: dict[str, Group] = {}
         numbers: dict[str, Any] = {}
         for name, one in self.members.items():
-            groups, numbers[name] = one.state()
-            tensors |= {f"{group}.{name}": arrays for group, arrays in groups.items()}
-        return tensors, {"step": self.step, "learners": numbers}
+            own, numbers[name] = one.state()
+            groups |= {f"{group}.{name}": make for group, make in own.items()}
+        return groups, {"step": self.step, "learners": numbers}
 
-    def restore(self, tensors: dict[str, Any], numbers: dict[str, Any]) -> None:
+    def restore(self, groups: Mapping[str, bytes], numbers: dict[str, Any]) -> None:
         for name, one in self.members.items():
-            groups = {key.removesuffix(f".{name}"): own for key, own in tensors.items() if key.endswith(f".{name}")}
-            one.restore(groups, numbers["learners"][name])
+            own = {key.removesuffix(f".{name}"): data for key, data in groups.items() if key.endswith(f".{name}")}
+            one.restore(own, numbers["learners"][name])
 
 
 def _passed(learner: Learner) -> dict[str, Any]:

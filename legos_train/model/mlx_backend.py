@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import mlx.core as mx
 import mlx.optimizers as optim
 import numpy as np
 from mlx import nn
+from mlx.utils import tree_flatten
 
 from inference.adapters import narrowest
 from inference.files import tensors
@@ -19,7 +21,7 @@ from legos_train.config import TrainConfig
 from legos_train.disk import bases
 from legos_train.errors import ConfigError, TrainingError
 from legos_train.loss import LossSettings
-from legos_train.model.backend import ROUNDING, BackendState, Capabilities, Snapshot
+from legos_train.model.backend import ROUNDING, BackendState, Capabilities, Footprint, Group, Snapshot
 from legos_train.model.gradients import clip_grads, loss_and_grad, prepare
 from legos_train.model.lora import Weights
 from legos_train.model.other_run import rescaled, snapshots_for
@@ -159,31 +161,48 @@ class MLXBackend:
     def write(self, snapshot: Snapshot, folder: Path, facts: Mapping[str, Any]) -> None:
         self.policy.save(folder, {"legos": dict(facts)}, weights=snapshot.content)
 
-    def save_state(self) -> BackendState:
-        groups: dict[str, Any] = {
+    def _state(self) -> dict[str, Weights]:
+        groups = {
             "adapter": self.policy.trainable(),
             "optimizer": _flat(self.optimizer.state),
             "average": dict(self._average.weights),
         }
         if (magnet := self.policy.anchor_weights()) is not None:
             groups["magnet"] = magnet
-        return BackendState(groups, {"average_weight": self._average.total})
+        return groups
 
-    def load_state(self, state: BackendState) -> None:
-        groups = state.tensors
-        self.policy.load(groups["adapter"])
-        if set(_flat(self.optimizer.state)) != set(groups["optimizer"]):
+    def save_state(self) -> BackendState:
+        groups = {name: partial(tensors.to_bytes, arrays) for name, arrays in self._state().items()}
+        return BackendState({**groups}, {"average_weight": self._average.total})
+
+    def load_state(self, groups: Mapping[str, bytes], numbers: Mapping[str, Any]) -> None:
+        self.policy.load(tensors.from_bytes(groups["adapter"]))
+        optimizer = tensors.from_bytes(groups["optimizer"])
+        if set(_flat(self.optimizer.state)) != set(optimizer):
             raise ValueError("the optimiser state of the checkpoint is for another optimiser or other weights")
-        self.optimizer.state = _nested(groups["optimizer"])
-        self._average.weights, self._average.total = dict(groups["average"]), state.numbers["average_weight"]
+        self.optimizer.state = _nested(optimizer)
+        self._average.weights, self._average.total = tensors.from_bytes(groups["average"]), numbers["average_weight"]
         if "magnet" in groups:
-            self.policy.anchor(groups["magnet"])
+            self.policy.anchor(tensors.from_bytes(groups["magnet"]))
 
-    def pack(self, snapshot: Snapshot) -> Weights:
-        return dict(snapshot.content)
+    def pack(self, snapshot: Snapshot) -> Group:
+        return partial(tensors.to_bytes, dict(snapshot.content))
 
-    def unpack(self, tensors: Weights, version: int) -> Snapshot:
-        return Snapshot(version, tensors)
+    def unpack(self, data: bytes, version: int) -> Snapshot:
+        return Snapshot(version, tensors.from_bytes(data))
+
+    def footprint(self) -> Footprint:
+        leaves: Any = tree_flatten(self.policy.model.parameters())
+        trained = self.policy.trainable()
+        return Footprint(
+            base=sum(array.nbytes for _, array in leaves) - _nbytes(trained),
+            state=sum(_nbytes(arrays) for arrays in self._state().values()),
+            weights=sum(array.size for array in trained.values()),
+        )
+
+
+def _nbytes(arrays: Weights) -> int:
+    return sum(array.nbytes for array in arrays.values())
 
 
 def _rounding(model: nn.Module) -> float:

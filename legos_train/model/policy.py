@@ -38,6 +38,7 @@ from legos_train.config import sections
 from legos_train.disk import save_adapter
 from legos_train.loss import distribution
 from legos_train.model import recompute
+from legos_train.model.backend import FULL_ROW_VOCABULARY
 from legos_train.model.decoder import site_hidden
 from legos_train.model.logprob_cache import LogprobCache
 from legos_train.model.lora import Switch, Weights, add_lora, share
@@ -45,7 +46,6 @@ from legos_train.model.recompute import Outcome
 from legos_train.model.shared_prefix import has_plain_cache, hidden_states
 from legos_train.model.training_mode import modules_that_ask, set_training
 
-FULL_ROW_VOCABULARY = 8192  # vocabularies up to this size are cached as whole distributions
 EAGER_WIDTH = 192
 """Up to this many channels, exponentials take so much of a step that those of fastmath.py save time in a gradient."""
 EAGER_STATES = 1 << 18

@@ -7,17 +7,19 @@ publishes weights need not know how many there are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from inference.files import tensors
 from legos_train.errors import ConfigError
-from legos_train.model.backend import Snapshot, TrainerBackend
+from legos_train.model.backend import Group, Snapshot, TrainerBackend
 from legos_train.players import actors, words
 from legos_train.rollout import WeightReceiver
 
 
 class PopulationBackend:
-    """A `TrainerBackend` over those of several learners. They learn by their own backends; see `Learners`."""
+    """A `WeightStore` over the backends of several learners, by which each learns by itself; see `Learners`."""
 
     def __init__(self, members: Mapping[str, TrainerBackend]):
         self.members = dict(members)
@@ -27,12 +29,6 @@ class PopulationBackend:
 
     def _each(self, make: Callable[[TrainerBackend], Snapshot], version: int) -> Snapshot:
         return Snapshot(version, {name: make(one) for name, one in self.members.items()})
-
-    def _not_together(self, *arguments: Any, **options: Any) -> NoReturn:
-        """Stands for operations that each learner does by itself, see `Learners`."""
-        raise NotImplementedError("each learner has its own backend: see Learners")
-
-    prepare = forward_backward = optim_step = save_state = load_state = _not_together
 
     def anchor(self, reference: Snapshot | None) -> None:
         for name, one in self.members.items():
@@ -98,13 +94,19 @@ class PopulationBackend:
         for name, one in self.members.items():
             one.write(snapshot.content[name], folder / name, {**facts, "learner": name})
 
-    def pack(self, snapshot: Snapshot) -> dict[str, Any]:
-        packed = {name: one.pack(snapshot.content[name]) for name, one in self.members.items()}
-        return {f"{name}/{key}": array for name, group in packed.items() for key, array in group.items()}
+    def pack(self, snapshot: Snapshot) -> Group:
+        """See `TrainerBackend`: one file, with the names LEARNER/WEIGHT."""
+        return partial(_merged, {name: one.pack(snapshot.content[name]) for name, one in self.members.items()})
 
-    def unpack(self, tensors: Mapping[str, Any], version: int) -> Snapshot:
-        groups: dict[str, dict[str, Any]] = {name: {} for name in self.members}
-        for key, array in tensors.items():
+    def unpack(self, data: bytes, version: int) -> Snapshot:
+        groups: dict[str, dict[str, tensors.Tensor]] = {name: {} for name in self.members}
+        for key, tensor in tensors.parse(data).tensors.items():
             name, _, rest = key.partition("/")
-            groups[name][rest] = array
-        return Snapshot(version, {name: one.unpack(groups[name], version) for name, one in self.members.items()})
+            groups[name][rest] = tensor
+        own = {name: tensors.render(group) for name, group in groups.items()}
+        return Snapshot(version, {name: one.unpack(own[name], version) for name, one in self.members.items()})
+
+
+def _merged(groups: Mapping[str, Group]) -> bytes:
+    parsed = {name: tensors.parse(make()).tensors for name, make in groups.items()}
+    return tensors.render({f"{name}/{key}": one for name, group in parsed.items() for key, one in group.items()})

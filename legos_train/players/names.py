@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from inference import BUNDLED
+from inference.files import tensors
 from legos_train.disk import bases
 from legos_train.errors import PolicyError
 from legos_train.players.chat_api import is_endpoint
@@ -146,7 +147,8 @@ def read_weights(where: Path) -> tuple[dict[str, Any], float, int]:
     from legos_train.disk import checkpoint
 
     scale = run_settings(where.parents[1])["lora"]["scale"]
-    return checkpoint.read(where).arrays["adapter"], float(scale), int(where.name.removeprefix("step_"))
+    weights = tensors.from_bytes(checkpoint.read(where).groups["adapter"])
+    return weights, float(scale), int(where.name.removeprefix("step_"))
 
 
 def fingerprint(where: Path) -> str:

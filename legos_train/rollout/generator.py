@@ -29,8 +29,14 @@ MakeEnv = Callable[..., AECEnv]
 class WeightReceiver(Protocol):
     """Receives new weights: anything that plays, in this process or elsewhere."""
 
-    def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
-        """Publishes new weights under an adapter's name, for all later requests."""
+    def publish(self, name: str, weights: Any, version: int) -> None:
+        """Publishes new weights under an adapter's name, for all later requests.
+
+        Args:
+            name: the adapter's.
+            weights: what a backend passes on to its engine, opaque to all between them.
+            version: optimiser steps in them.
+        """
         ...
 
     def unpublish(self, name: str) -> None: ...
@@ -116,7 +122,7 @@ class LocalGenerator:
             out.append(replace(job, players=seated[key], title=job.env))
         return out
 
-    def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
+    def publish(self, name: str, weights: Any, version: int) -> None:
         self.engine.publish(name, weights, scale=self.scale, version=version, mode=self.mode)  # type: ignore[arg-type]
 
     def unpublish(self, name: str) -> None:

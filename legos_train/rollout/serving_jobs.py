@@ -30,7 +30,7 @@ class JobBatch:
 
 @dataclass(slots=True)
 class Publish:
-    """New weights for a name; None removes the name."""
+    """New weights for a name, as the backend passes them on to the engine; None removes the name."""
 
     name: str
     weights: Any

@@ -13,7 +13,7 @@ from legos_train.disk import RunDirectory
 from legos_train.errors import ConfigError, PolicyError
 from legos_train.evaluation import Measurer, eval_tasks_of, followed
 from legos_train.league import MODES, League, sides_of
-from legos_train.model import Learner, Learners, TrainerBackend, World
+from legos_train.model import Learner, Learners, WeightStore, World, backends
 from legos_train.players import Actor, RemoteEngine, actors
 from legos_train.rollout import Generator, LocalGenerator
 from legos_train.run.all_actions.branches import Branches
@@ -26,7 +26,7 @@ from legos_train.run.parts.monitor import CollapseMonitor
 from legos_train.run.parts.parts import Parts
 from legos_train.run.parts.replay import ReplayBuffer
 from legos_train.run.payoff_games import check_payoffs
-from legos_train.run.places import Place, place_of
+from legos_train.run.places import GivenBackend, place_of
 from legos_train.run.preflight.config_checks import check_effects, check_format, check_roles, held_out
 
 
@@ -35,7 +35,7 @@ def build(
     arena: Arena | None = None,
     world: World | None = None,
     *,
-    backend: TrainerBackend | Mapping[str, TrainerBackend] | None = None,
+    backend: GivenBackend | None = None,
     fresh: bool = True,
     run_id: str | None = None,
 ) -> Parts:
@@ -45,7 +45,7 @@ def build(
         config: settings of the run.
         arena: the user's, or one built from the config.
         world: all ranks, if there are several.
-        backend: holds the weights, or with several learners one of each by name; by default MLX in this process.
+        backend: holds the weights, see `GivenBackend`; by default as `config.backend` says.
         fresh: False if a checkpoint will be loaded: runs that this one started from are then not looked up again.
         run_id: the id of the run's directory; a new one by default.
 
@@ -70,11 +70,11 @@ def build(
         tasks = [replace(task, info_sets=None) for task in tasks]
     best = followed(config.eval.best, tasks)
     learner = learner_of(config, place)
-    backend = learner.backend
+    trained: WeightStore = learner.backend
     if fresh and config.init_adapter is not None:
-        backend.load(backend.read(config.init_adapter))
+        trained.load(trained.read(config.init_adapter))
     credit = credit_of(config, arena)
-    arena.league = make_league(config, arena, backend, fill=fresh)
+    arena.league = make_league(config, arena, trained, fill=fresh)
 
     def tell(unit: str, done: int, total: int) -> None:
         parts.tell(unit, done, total)  # the loop sets it later
@@ -102,7 +102,7 @@ def build(
     if config.server.urls:
         weights = 2 + (arena.league.most(config.steps) if arena.league is not None else 0)
         adapters = weights * max(1, len(config.learner))
-        remote = remote_engine(config, engine, renderer, backend, adapters, run_id, world)
+        remote = remote_engine(config, engine, renderer, trained, adapters, run_id, world)
     if remote is not None:
         sync.generator = arena.generator = generator(remote)
     decisions = None
@@ -127,10 +127,9 @@ def build(
         config=config,
         run_id=run_id,
         arena=arena,
-        base=place.base,
-        engine=engine,
+        place=place,
         renderer=renderer,
-        backend=backend,
+        backend=trained,
         learner=learner,
         credit=credit,
         replay=ReplayBuffer(config.replay),
@@ -144,7 +143,7 @@ def build(
     return parts
 
 
-def learner_of(config: TrainConfig, place: Place) -> Learner | Learners:
+def learner_of(config: TrainConfig, place: backends.Place) -> Learner | Learners:
     """The learner of the run, or several of them over one base model."""
     if isinstance(place.backend, Mapping):
         return Learners({name: Learner(place.backend[name], own) for name, own in config.learners.items()})
@@ -213,7 +212,7 @@ def credit_of(config: TrainConfig, arena: Arena) -> CreditAssigner:
     return PerEnv(default, own) if own else default
 
 
-def make_league(config: TrainConfig, arena: Arena, backend: TrainerBackend, *, fill: bool) -> League | None:
+def make_league(config: TrainConfig, arena: Arena, backend: WeightStore, *, fill: bool) -> League | None:
     """The run's league, or None for mirror play.
 
     Args:

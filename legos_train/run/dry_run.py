@@ -11,18 +11,17 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from mlx.utils import tree_flatten
 
 from inference.loading import is_here
 from legos_envs import Episode
 from legos_envs.tasks.problems import DataSetUnavailable
 from legos_train.batch import Batch, BatchByLearner
 from legos_train.config import TrainConfig, sizes
-from legos_train.model import Learners, MLXBackend, tinker
+from legos_train.model import Learners, backends
 from legos_train.rollout import LocalGenerator
 from legos_train.run.build import arena_of, build, credit_of
 from legos_train.run.garbage import rarely_collected
-from legos_train.run.places import check_capabilities
+from legos_train.run.places import GivenBackend
 from legos_train.run.preflight.legal_play import play_legally
 from legos_train.run.preflight.memory import needs
 from legos_train.run.preflight.without_effect import without_effect
@@ -112,27 +111,29 @@ class Forecast:
         )
 
 
-def estimate(config: TrainConfig) -> str:
+def estimate(config: TrainConfig, backend: GivenBackend | None = None) -> str:
     """Loads the model, takes steps with batches growing up to the run's size, and discards the weights.
 
     Equal parts are computed once and episodes share prompts, so a small batch says little about a large one. For a
     model in `config.sizes` that would have to be downloaded, the estimate comes from its shape. Settings without effect
     are listed at the end.
 
+    Args:
+        config: settings of the run.
+        backend: the caller's own, as in `train`; the steps train it.
+
     Raises:
         ConfigError: the settings do not fit the envs or each other.
     """
-    return "\n".join([_estimate(config), *(f"note            {said}" for said in without_effect(config))])
+    return "\n".join([_estimate(config, backend), *(f"note            {said}" for said in without_effect(config))])
 
 
-def _estimate(config: TrainConfig) -> str:
-    if config.backend == "tinker":
+def _estimate(config: TrainConfig, backend: GivenBackend | None) -> str:
+    if backend is not None:
+        return str(forecast(config, backend=backend))
+    if (said := backends.named_by(config).estimate(config)) is not None:
         credit_of(config, arena_of(config))
-        check_capabilities(config, tinker.TinkerBackend.capabilities)
-        here = (
-            f"the base {config.model}, for evaluation" if config.tinker.mirror else f"the tokenizer of {config.model}"
-        )
-        return f"weights, optimiser and sampling are at the service; here is {here}"
+        return said
     known = sizes.shape_of(config.model)
     if known is not None and not is_here(config.model):
         config, note = _checked_without_hub(config)
@@ -162,15 +163,15 @@ def _own_items(args: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in args.items() if not (hub and key in OF_SOURCE)}
 
 
-def forecast(config: TrainConfig, clock: Callable[[], float] = time.perf_counter) -> Forecast:
-    """The numbers behind `estimate` for a local model, timed with `clock`."""
-    parts = build(config)
-    learners = parts.learner.members.values() if isinstance(parts.learner, Learners) else [parts.learner]
-    backends = [one.backend for one in learners if isinstance(one.backend, MLXBackend)]
+def forecast(
+    config: TrainConfig, clock: Callable[[], float] = time.perf_counter, backend: GivenBackend | None = None
+) -> Forecast:
+    """The numbers behind `estimate` for weights in this process, timed with `clock`."""
+    parts = build(config, backend=backend)
+    learners = list(parts.learner.members.values()) if isinstance(parts.learner, Learners) else [parts.learner]
     try:
-        base = _bytes(backends[0].policy.model) - _nbytes(backends[0].policy.trainable())
-        weights = sum(array.size for one in backends for array in one.policy.trainable().values())
-        state = sum(_nbytes(group) for one in backends for group in one.save_state().tensors.values())
+        found = [one.backend.footprint() for one in learners]
+        base, state, weights = found[0].base, sum(one.state for one in found), sum(one.weights for one in found)
         trainer, legal = Trainer(parts), None
         steps = measured = _growing(trainer, clock)
         whole = continued(steps, config.batch_size, config.max_batch_tokens)
@@ -235,7 +236,7 @@ def continued(steps: Sequence[Measured], size: int, largest: int) -> Measured:
 def filled(steps: Sequence[Measured], resident: float, largest: int) -> float:
     """MLX's peak with a part of `largest` tokens, scaled from the largest measured; weights are `resident`."""
     highest = max(steps, key=lambda step: step.peak)
-    return resident + (highest.peak - resident) * max(1.0, largest / max(highest.part, 1.0))
+    return resident + max(highest.peak - resident, 0.0) * max(1.0, largest / max(highest.part, 1.0))
 
 
 def process_peak() -> int:
@@ -276,15 +277,6 @@ def _largest_part(batch: Batch | BatchByLearner | None, most: int) -> int:
     batches = batch.parts.values() if isinstance(batch, BatchByLearner) else [batch] if batch is not None else []
     parts = [part for each in batches if len(each) for part, _ in each.parts(most)]
     return max((p.prefix + p.distinct_rows * (p.tokens.shape[1] - p.prefix) for p in parts), default=0)
-
-
-def _nbytes(arrays: dict[str, mx.array]) -> int:
-    return sum(a.nbytes for a in arrays.values() if isinstance(a, mx.array))
-
-
-def _bytes(model: Any) -> int:
-    leaves: Any = tree_flatten(model.parameters())
-    return sum(array.nbytes for _, array in leaves)
 
 
 def _long(seconds: float) -> str:

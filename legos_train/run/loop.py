@@ -32,6 +32,7 @@ from legos_train.run.build import build
 from legos_train.run.finish import finish
 from legos_train.run.garbage import rarely_collected
 from legos_train.run.league_value import league_value
+from legos_train.run.places import GivenBackend
 from legos_train.run.preflight import notes
 from legos_train.run.preflight.without_effect import without_effect
 from legos_train.run.steps import OnStep, Steps
@@ -47,6 +48,7 @@ class RunOptions:
     quiet: bool = False
     on_step: OnStep | None = None
     watch: int | None = None
+    backend: GivenBackend | None = None
     world: World | None = None
     code: str = ""
     """What the arena adds to the config, see `Arena.of_code`."""
@@ -60,6 +62,7 @@ def train(
     quiet: bool = False,
     on_step: OnStep | None = None,
     watch: int | None = None,
+    backend: GivenBackend | None = None,
 ) -> Result:
     """Trains to the end of the run. Started by `mlx.launch` on several ranks, they share one run, and rank
     0 writes it (model/ranks.py).
@@ -73,6 +76,8 @@ def train(
         quiet: print nothing.
         on_step: called with every metrics record.
         watch: a port on this machine (0: any) where a browser can view the run's episodes as they are written.
+        backend: the caller's own `TrainerBackend` (with several learners one of each by name), or a `Place` of one with
+            its own engines; by default as `config.backend` says. A resumed run needs one that is made alike.
 
     Raises:
         RunError: the run directory is in use, holds another run, or has no run to resume.
@@ -97,7 +102,7 @@ def train(
         config = config.model_copy(update={"env": tuple(slot.entry() for slot in arena.envs.values())})
     with joined() as world:
         code = "" if arena is None else arena.of_code(config.actors, sampled=config.curriculum.sampler is not None)
-        options = RunOptions(resume, quiet, on_step, watch, world, code)
+        options = RunOptions(resume, quiet, on_step, watch, backend, world, code)
         return _begin(config, arena, options) if world is None or not world.rank else _follow(config, arena, options)
 
 
@@ -240,7 +245,7 @@ def _trainer(config: TrainConfig, arena: Arena | None, run: RunDirectory, option
     root = run.path / "checkpoints"
     kept = options.resume and root.is_dir() and checkpoint.load_newest(root, run.id) is not None
     # Built once: ranks agree while they build, and those above 0 do not know whether a checkpoint is complete.
-    trainer = Trainer(build(config, arena, options.world, fresh=not kept, run_id=run.id))
+    trainer = Trainer(build(config, arena, options.world, backend=options.backend, fresh=not kept, run_id=run.id))
     try:
         return trainer, state.restore(trainer.parts, root) if options.resume else 0
     except BaseException:

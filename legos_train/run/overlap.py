@@ -23,7 +23,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from inference import Engine, loading
+from inference import loading
 from inference.files import tensors
 from legos_envs import Episode
 from legos_envs.records import episode_from_json
@@ -31,7 +31,6 @@ from legos_train.arena import Arena
 from legos_train.config import TrainConfig
 from legos_train.disk import crashpoint
 from legos_train.errors import ConfigError, GenerationError
-from legos_train.model import tinker
 from legos_train.rollout import Job, LocalGenerator, serving_jobs
 from legos_train.run.parts.parts import Parts
 from legos_train.run.stopping import Stopping
@@ -70,13 +69,9 @@ class ThreadGenerator:
 
     def _generator(self) -> LocalGenerator:
         parts, config = self._parts, self._parts.config
-        engine: Any
-        if config.backend == "tinker":
-            engine = tinker.TinkerEngine(parts.backend.service, config.tinker.in_flight)  # type: ignore[attr-defined]
-        else:
-            engine = Engine(parts.base, parts.engine.tokenizer, max_rows=config.max_rows)
+        assert parts.place.second is not None  # `place_of` has checked it
         return LocalGenerator(
-            engine,
+            parts.place.second(),
             config.make_renderer(parts.renderer.tokenizer),
             {name: slot.make for name, slot in parts.arena.envs.items()},
             scale=config.lora.scale,
@@ -94,7 +89,7 @@ class ThreadGenerator:
         except queue.Empty:
             return None
 
-    def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
+    def publish(self, name: str, weights: Any, version: int) -> None:
         self._inbox.put(serving_jobs.Publish(name, weights, version))
 
     def unpublish(self, name: str) -> None:
@@ -224,7 +219,7 @@ def make_batch_generator(parts: Parts) -> ThreadGenerator | ProcessGenerator:
         assert isinstance(parts.sync.generator, LocalGenerator)
         arena.generator = parts.sync.local
         return ThreadGenerator(parts, parts.sync.generator)
-    chosen = "thread" if config.backend == "tinker" else config.asynchronous.backend
+    chosen = config.asynchronous.backend if parts.place.by_config else "thread"
     if chosen == "auto":
         metal = mx.default_device().type == mx.DeviceType.gpu and mx.metal.is_available()
         chosen = "thread" if metal or not _by_name(parts) else "process"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,12 @@ LEAGUE, PAST = "league_", "past_"
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """The state of a run after a whole step. Arrays are shared with the run, which replaces them and never writes to
-    them. A learner whose state is expensive to copy is only asked for it by `write`, before its next step.
+    """The state of a run after a whole step. Weights are the backend's references, which make their files when written.
+    A learner whose state is expensive to copy is only asked for it by `write`, before its next step.
     """
 
     step: int
-    tensors: dict[str, Any]
+    groups: dict[str, Callable[[], bytes]]
     state: dict[str, Any]
     replay: ReplayBuffer
     run_id: str
@@ -38,14 +39,14 @@ class RunState:
         Raises:
             TrainingError: the learner has since moved on.
         """
-        tensors, state = self.tensors, self.state
+        groups, state = self.groups, self.state
         if self.learner is not None:
             if self.learner.step != self.step:
                 raise TrainingError(f"step {self.step} can no longer be saved: the learner is at {self.learner.step}")
-            arrays, numbers = self.learner.state()
-            tensors, state = {**arrays, **tensors}, {**state, "learner": numbers}
+            own, numbers = self.learner.state()
+            groups, state = {**own, **groups}, {**state, "learner": numbers}
         files = {"replay.jsonl": self.replay.dump()}
-        checkpoint.save(root, self.step, tensors, state, keep, files=files, run=self.run_id)
+        checkpoint.save(root, self.step, groups, state, keep, files=files, run=self.run_id)
 
 
 def hold(parts: Parts) -> RunState | None:
@@ -53,8 +54,8 @@ def hold(parts: Parts) -> RunState | None:
     if parts.world is not None and parts.world.rank:
         return None
     learner = None if parts.backend.capabilities.state_at_any_time else parts.learner
-    tensors, state = _state(parts, with_learner=learner is None)
-    return RunState(parts.learner.step, tensors, copy.deepcopy(state), parts.replay.held(), parts.run_id, learner)
+    groups, state = _state(parts, with_learner=learner is None)
+    return RunState(parts.learner.step, groups, copy.deepcopy(state), parts.replay.held(), parts.run_id, learner)
 
 
 def save(parts: Parts, root: Path) -> None:
@@ -64,15 +65,15 @@ def save(parts: Parts, root: Path) -> None:
     parts.drop_caches()
 
 
-def _state(parts: Parts, *, with_learner: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    tensors, learner = parts.learner.state() if with_learner else ({}, {})
+def _state(parts: Parts, *, with_learner: bool) -> tuple[dict[str, Callable[[], bytes]], dict[str, Any]]:
+    groups, learner = parts.learner.state() if with_learner else ({}, {})
     best, league = parts.best, parts.league
     if best is not None:
-        tensors["best"] = parts.backend.pack(best.weights)
+        groups["best"] = parts.backend.pack(best.weights)
     if league is not None:
-        tensors |= {f"{LEAGUE}{name}": parts.backend.pack(weights) for name, weights in league.weights.items()}
-    tensors |= {f"{PAST}{step}": parts.backend.pack(weights) for step, weights in parts.past.items()}
-    return tensors, {
+        groups |= {f"{LEAGUE}{name}": parts.backend.pack(weights) for name, weights in league.weights.items()}
+    groups |= {f"{PAST}{step}": parts.backend.pack(weights) for step, weights in parts.past.items()}
+    return groups, {
         "learner": learner,
         "credit": parts.credit.state_dict(),
         "branches": None if parts.decisions is None else parts.decisions.branches.state_dict(),
@@ -94,8 +95,8 @@ def restore(parts: Parts, root: Path) -> int:
         loaded = shared_checkpoint(parts.world, loaded)
     if loaded is None:
         return 0
-    tensors, state = loaded.arrays, loaded.state
-    parts.learner.restore(tensors, state["learner"])
+    groups, state = loaded.groups, loaded.state
+    parts.learner.restore(groups, state["learner"])
     parts.credit.load_state_dict(state["credit"])
     if parts.decisions is not None and state.get("branches"):  # older checkpoints have none
         parts.decisions.branches.load_state_dict(state["branches"])
@@ -110,14 +111,14 @@ def restore(parts: Parts, root: Path) -> int:
             league = League(parts.config.league, parts.config.seed, parts.arena.league_envs())
             parts.use_league(league)
         league.settings = LeagueSettings(**state["league_settings"])
-        names = {key.removeprefix(LEAGUE): key for key in tensors if key.startswith(LEAGUE)}
-        pool = {name: parts.backend.unpack(tensors[key], member_version(name)) for name, key in names.items()}
+        names = {key.removeprefix(LEAGUE): key for key in groups if key.startswith(LEAGUE)}
+        pool = {name: parts.backend.unpack(groups[key], member_version(name)) for name, key in names.items()}
         league.load_state_dict(state["league"], pool)
     if state["best"] is not None:
         best = state["best"]
-        parts.best = Best(**best, weights=parts.backend.unpack(tensors["best"], best["step"]))
-    for key in [key for key in tensors if key.startswith(PAST)]:
+        parts.best = Best(**best, weights=parts.backend.unpack(groups["best"], best["step"]))
+    for key in [key for key in groups if key.startswith(PAST)]:
         step = int(key.removeprefix(PAST))
-        parts.past[step] = parts.backend.unpack(tensors[key], step)
+        parts.past[step] = parts.backend.unpack(groups[key], step)
     parts.sync.everything(parts.league)
     return parts.learner.step

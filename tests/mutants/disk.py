@@ -104,7 +104,7 @@ MUTANTS = [
         ),
         (
             "past-not-restored",
-            "        parts.past[step] = parts.backend.unpack(tensors[key], step)\n",
+            "        parts.past[step] = parts.backend.unpack(groups[key], step)\n",
             "        pass\n",
             "the run's past is not met at its end",
             "tests/train/test_whole_state.py::test_a_resumed_run_has_the_past_and_the_best_that_it_had",

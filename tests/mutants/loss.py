@@ -238,14 +238,14 @@ MUTANTS = [
         ),
         (
             "moments-not-restored",
-            'self.optimizer.state = _nested(groups["optimizer"])',
+            "self.optimizer.state = _nested(optimizer)",
             "pass",
             "a resumed run has lost Adam's moments",
             "tests/train/test_whole_state.py::test_a_run_with_everything_on_resumes_bit_for_bit",
         ),
         (
             "average-not-restored",
-            'self._average.weights, self._average.total = dict(groups["average"]), state.numbers["average_weight"]',
+            'self._average.weights, self._average.total = tensors.from_bytes(groups["average"]), numbers["average_weight"]',
             "pass",
             "a resumed run averages anew",
             "tests/train/test_whole_state.py::test_a_run_with_everything_on_resumes_bit_for_bit",

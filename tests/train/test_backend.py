@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from inference import load
-from legos_train import ConfigError, Trainer
-from legos_train.model import Capabilities, MLXBackend, Snapshot
-from legos_train.run import build, state
+from legos_train import ConfigError, Trainer, train
+from legos_train.model import Capabilities, Snapshot
+from legos_train.model.mlx_backend import MLXBackend
+from legos_train.run import build, estimate, state
 from legos_train.run.periodic_eval import evaluate
-from tests.train.helpers import small
+from tests.train.helpers import digest, identify, small
+from tests.train.table_backend import table_place
 
 
 class RefBackend(MLXBackend):
@@ -57,8 +59,8 @@ class RefBackend(MLXBackend):
     def pack(self, snapshot: Snapshot) -> Any:
         return super().pack(self._real(snapshot))
 
-    def unpack(self, tensors: Any, version: int) -> Snapshot:
-        return self._named(super().unpack(tensors, version))
+    def unpack(self, data: bytes, version: int) -> Snapshot:
+        return self._named(super().unpack(data, version))
 
 
 class PlainBackend(MLXBackend):
@@ -134,3 +136,49 @@ def test_a_backend_that_can_do_little_trains() -> None:
     trainer = trainer_on(PlainBackend, config(average={"kind": "none"}, league={}, loss={}))
     assert trainer.step()["updates"] == 1
     trainer.parts.close()
+
+
+TABLE: dict[str, Any] = {
+    "batch_size": 32,
+    "steps": 4,
+    "average": {"kind": "none"},
+    "optim": {"lr": 90.0},
+    "loss": {"name": "importance_sampling", "kl": 0.05, "kl_end": None},
+    "checkpoint": {"every": 2},
+}
+
+
+def test_a_backend_without_mlx_learns_and_resumes_bit_for_bit(tmp_path: Path) -> None:
+    """Play, credit, checkpoints, evaluation and report work on a table in numpy, through `train`."""
+
+    def fails(record: dict[str, Any]) -> None:
+        if record["step"] == 3:
+            raise RuntimeError("in the middle")
+
+    whole, cut = (small(tmp_path / name, **TABLE) for name in ("whole", "cut"))
+    for one in (whole, cut):
+        assert one.run_dir is not None
+        identify(one.run_dir)
+    result = train(whole, quiet=True, backend=table_place())
+    assert result.last["nash_conv"] < 0.8 < result.start["nash_conv"] and result.last["illegal"] < 0.5
+    with pytest.raises(RuntimeError, match="in the middle"):
+        train(cut, quiet=True, on_step=fails, backend=table_place())
+    again = train(cut, quiet=True, resume=True, backend=table_place())
+    assert again.last == result.last
+    files = [sorted((tmp_path / name / "checkpoints/step_4").iterdir()) for name in ("whole", "cut")]
+    assert [(f.name, digest(f)) for f in files[0]] == [(f.name, digest(f)) for f in files[1]]
+
+
+def test_a_backend_with_engines_of_its_own_is_measured_and_generates_ahead(tmp_path: Path) -> None:
+    settings = {**TABLE, "batch_size": 4, "steps": 2}
+    assert "(4,096 weights trained)" in estimate(small(**settings), table_place())
+    ahead = small(tmp_path / "run", **settings, asynchronous={"enabled": True})
+    assert train(ahead, quiet=True, backend=table_place()).steps == 2
+    with pytest.raises(ConfigError, match=r"needs a second engine.*Place\.second"):
+        build(ahead, backend=replace(table_place(), second=None))
+    with pytest.raises(ConfigError, match=r"server\.urls needs adapters"):
+        build(small(server={"urls": ("http://localhost:1",)}, average={"kind": "none"}), backend=table_place())
+    with pytest.raises(ConfigError, match=r"average\.kind"):
+        build(small(), backend=table_place())
+    with pytest.raises(ConfigError, match="plays only weights at the service"):
+        build(small(backend="tinker", average={"kind": "none"}), backend=table_place().backend)

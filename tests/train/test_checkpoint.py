@@ -39,9 +39,10 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     assert found is not None
     assert found.state == {"step": 3, "rng": [2**63, 0.1], "none": None}
     assert found.files == FILES
-    assert set(found.arrays) == set(ARRAYS)
+    assert set(found.groups) == set(ARRAYS)
     for group, named in ARRAYS.items():
-        assert {n: bits(a) for n, a in found.arrays[group].items()} == {n: bits(a) for n, a in named.items()}
+        read = tensors.from_bytes(found.groups[group])
+        assert {n: bits(a) for n, a in read.items()} == {n: bits(a) for n, a in named.items()}
     again = tmp_path / "again"
     keep(again, 3)
     for file in (tmp_path / "step_3").iterdir():

@@ -14,6 +14,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
+from inference.files import tensors
 from legos_train.disk import MetricsFile, RunDirectory, checkpoint, fsops, save_adapter
 from legos_train.disk.fsops import explain_os_error, write_text
 
@@ -36,7 +37,8 @@ def kept(root: Path) -> Any:
         return None
     value = found.state["value"]
     assert found.files == {"store": bytes(value)}
-    assert {g: {n: a.tolist() for n, a in named.items()} for g, named in found.arrays.items()} == {
+    read = {group: tensors.from_bytes(data) for group, data in found.groups.items()}
+    assert {g: {n: a.tolist() for n, a in named.items()} for g, named in read.items()} == {
         g: {n: a.tolist() for n, a in named.items()} for g, named in arrays(value).items()
     }
     return value

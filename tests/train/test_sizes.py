@@ -17,7 +17,7 @@ from legos_train.cli import train as train_flags
 from legos_train.cli.main import main
 from legos_train.config import TrainConfig, from_dict, preset, preset_names, sizes
 from legos_train.errors import ConfigError
-from legos_train.model import MLXBackend
+from legos_train.model.mlx_backend import MLXBackend
 from legos_train.run import dry_run, estimate
 from legos_train.run.preflight import memory
 

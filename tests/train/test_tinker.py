@@ -8,15 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
 from inference import Request, SamplingParams, load, read_adapter
 from legos_train import ConfigError, Trainer, TrainingError, train
 from legos_train.config import TrainConfig
+from legos_train.loss import LossSettings
+from legos_train.loss.tokens import Samples
 from legos_train.model.gradients import loss_and_grad
 from legos_train.model.policy import LoRAPolicy
 from legos_train.model.tinker.reduction import REDUCTIONS, recognise, undone
+from legos_train.model.tinker.tinker_backend import SERVICE_LOSSES, _loss
 from legos_train.run import build
 from tests.train.helpers import small
 from tests.train.tinker_stub import BASE, URL, Server, install
@@ -176,7 +180,7 @@ def test_measuring_without_the_base_here_gives_the_same_exact_number(patch: pyte
     for mirror in (True, False):
         parts = trainer_of(config(tinker={"url": URL, "base": BASE, "mirror": mirror})).parts
         numbers.append(parts.measurer.measure("policy"))
-        assert (parts.base is not None) == mirror
+        assert (parts.place.base is not None) == mirror
         parts.close()
     assert numbers[0]["nash_conv"] == pytest.approx(numbers[1]["nash_conv"], abs=1e-5)
 
@@ -319,3 +323,13 @@ def test_settings_of_the_service_need_the_backend() -> None:
         small(tinker={"url": URL})
     with pytest.raises(ConfigError, match=r"leave out server\.urls"):
         config(server={"urls": ["http://h:1"]})
+
+
+@pytest.mark.parametrize("name", SERVICE_LOSSES)
+def test_the_loss_that_is_logged_is_that_of_its_row(name: str) -> None:
+    rng = np.random.default_rng(3)
+    old, gap, advantages = -rng.random(64), rng.normal(0, 0.5, 64), rng.normal(size=64)
+    settings = LossSettings(name=name)
+    arrays = (mx.array(values.astype(np.float32)) for values in (old + gap, old, advantages))
+    own = settings.token_loss(Samples(*arrays, settings.clip_low, settings.clip_high, np.arange(64), np.ones(64)))
+    np.testing.assert_allclose(_loss(gap, old + gap, advantages, settings), np.array(own), atol=1e-5)

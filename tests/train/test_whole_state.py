@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from inference.files import tensors
 from legos_train import Trainer, train
 from legos_train.run import build, state
 from legos_train.run.parts.monitor import Alarm, CollapseMonitor
@@ -183,7 +184,9 @@ def test_a_rollback_brings_back_the_best_weights_and_forgets_all_others() -> Non
         assert trainer.parts.best is not None
         record = trainer.step()
         assert f"restored the weights of step {trainer.parts.best.step}" in record["alarms"][0]["done"]
-        state, best = trainer.parts.backend.save_state().tensors, trainer.parts.best.weights.content
+        backend: Any = trainer.parts.backend
+        state = {name: tensors.from_bytes(make()) for name, make in backend.save_state().groups.items()}
+        best = trainer.parts.best.weights.content
         for found in (state["adapter"], state["magnet"], trainer.parts.backend.average(2).content):
             assert all(np.array_equal(found[name], kept) for name, kept in best.items())
         moments = [np.array(value) for name, value in state["optimizer"].items() if name.endswith(("/m", "/v"))]

@@ -6,6 +6,7 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,12 +14,13 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from inference.files import tensors
 from legos_train.batch import Batch
 from legos_train.config import TrainConfig
 from legos_train.disk import save_adapter
 from legos_train.errors import ConfigError, TrainingError
 from legos_train.loss import LossSettings, batch_loss, metrics
-from legos_train.model.backend import BackendState, Capabilities, Snapshot
+from legos_train.model.backend import BackendState, Capabilities, Footprint, Group, Snapshot
 from legos_train.model.tinker.data import SampledSequence, items, spread
 from legos_train.model.tinker.probe import ProbeResult, probe
 from legos_train.model.tinker.reduction import undone
@@ -30,6 +32,7 @@ from legos_train.model.tinker.weights import RemoteWeights
 from legos_train.rollout import WeightReceiver
 
 SERVICE_LOSSES = ("ppo", "importance_sampling", "cispo")
+"""The losses of the API, with ours of the same name; `TokenLoss.holds` says how each clips."""
 GRAD_NORM = ("grad_norm", "skyrl.ai/grad_norm", "grad_norm:mean")
 """Names of the gradient's norm in a server's answer to a step."""
 
@@ -274,16 +277,18 @@ class TinkerBackend:
 
     def save_state(self) -> BackendState:
         """See `TrainerBackend`. The service keeps one state per checkpoint, and one more."""
-        tensors = {"adapter": self.snapshot(0).content.matrices} if self.mirrored else {}
+        groups: dict[str, Group] = {}
+        if self.mirrored:
+            groups["adapter"] = partial(tensors.to_bytes, self.snapshot(0).content.matrices)
         self._saved += 1
         state = self.training.save_state(f"{self.run}-state-{self._saved}")
         self._states.append(state)
         while len(self._states) > self.config.checkpoint.keep + 1:
             self.service.discard(self._states.popleft())
-        return BackendState(tensors, {"tinker": {"state": state}})
+        return BackendState(groups, {"tinker": {"state": state}})
 
-    def load_state(self, state: BackendState) -> None:
-        told = state.numbers.get("tinker")
+    def load_state(self, groups: Mapping[str, bytes], numbers: Mapping[str, Any]) -> None:
+        told = numbers.get("tinker")
         if told is None:
             raise ValueError("the checkpoint is not of a run with --backend tinker")
         self.training.close()
@@ -291,16 +296,21 @@ class TinkerBackend:
         self._states.append(told["state"])
         self._now = None
 
-    def pack(self, snapshot: Snapshot) -> Any:
+    def pack(self, snapshot: Snapshot) -> Group:
         """See `TrainerBackend`: paths, as bytes."""
         weights: RemoteWeights = snapshot.content
         self._kept.add(weights.path)
-        return {name: _bytes(text) for name, text in (("path", weights.path), ("state", weights.state)) if text}
+        told = {name: text for name, text in (("path", weights.path), ("state", weights.state)) if text}
+        return partial(tensors.to_bytes, {name: np.frombuffer(text.encode(), np.uint8) for name, text in told.items()})
 
-    def unpack(self, tensors: Any, version: int) -> Snapshot:
-        told = {name: np.array(value).tobytes().decode() for name, value in tensors.items()}
+    def unpack(self, data: bytes, version: int) -> Snapshot:
+        told = {name: one.values.tobytes().decode() for name, one in tensors.parse(data).tensors.items()}
         self._kept.add(told["path"])
         return Snapshot(version, self._weights(told["path"], told.get("state")))
+
+    def footprint(self) -> Footprint:
+        """See `TrainerBackend`: nothing is in this process."""
+        return Footprint(0, 0, 0)
 
     def _cannot(self, what: str) -> NoReturn:
         raise ConfigError(f"not supported by this backend: {what}")
@@ -328,15 +338,12 @@ def _loss(gap: NDArray, new: NDArray, advantages: NDArray, settings: LossSetting
     with np.errstate(over="ignore"):
         ratio = np.exp(gap)
     clipped = np.clip(ratio, 1 - settings.clip_low, 1 + settings.clip_high)
-    if settings.name == "cispo":
+    holds = settings.token_loss.holds
+    if holds == "outside":
         return -clipped * advantages * new
-    return -np.minimum(ratio * advantages, clipped * advantages) if settings.name == "ppo" else -ratio * advantages
+    return -np.minimum(ratio * advantages, clipped * advantages) if holds == "pushed" else -ratio * advantages
 
 
 def _filled(parts: list[SampledSequence], multiple: int) -> list[SampledSequence]:
     """The sequences padded to a multiple with copies of the first that have no advantage."""
     return [*parts, *[parts[0].silent] * (-len(parts) % multiple)]
-
-
-def _bytes(text: str) -> mx.array:
-    return mx.array(np.frombuffer(text.encode(), dtype=np.uint8))

@@ -58,7 +58,7 @@ class Training:
         data = [self._datum(part, o, part.advantages * s) for part, o, s in zip(parts, old, scale, strict=True)]
         loss = self.config.loss
         limits = {"clip_low_threshold": 1 - loss.clip_low, "clip_high_threshold": 1 + loss.clip_high}
-        clip = None if loss.name == "importance_sampling" else limits
+        clip = None if loss.token_loss.holds == "nothing" else limits
         said = self.ask(
             f"compute the gradient of the loss {loss.name!r}",
             lambda: self.client.forward_backward(data, loss.name, loss_fn_config=clip).result(),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from inference.files import tensors
 from legos_envs import Episode
 from legos_envs.records import episode_from_json, episode_to_json
 from legos_train.disk import checkpoint
@@ -39,7 +38,7 @@ class SharedGenerator:
             out[rank :: world.size] = [episode_from_json(data) for data in json.loads(share)]
         return [episode for episode in out if episode is not None]
 
-    def publish(self, name: str, weights: Mapping[str, Any], version: int) -> None:
+    def publish(self, name: str, weights: Any, version: int) -> None:
         self.inner.publish(name, weights, version)
 
     def unpublish(self, name: str) -> None:
@@ -54,8 +53,9 @@ class SharedGenerator:
 
 def shared_checkpoint(world: World, found: checkpoint.LoadedCheckpoint | None) -> checkpoint.LoadedCheckpoint | None:
     """Rank 0's checkpoint on every rank, which need not see rank 0's disk."""
-    parts = {} if found is None else {f"arrays/{name}": tensors.to_bytes(a) for name, a in found.arrays.items()}
+    parts: dict[str, bytes] = {}
     if found is not None:
+        parts |= {f"groups/{name}": data for name, data in found.groups.items()}
         parts |= {f"files/{name}": data for name, data in found.files.items()}
     sizes = {name: len(data) for name, data in parts.items()}
     head = json.dumps({"state": None if found is None else found.state, "sizes": sizes}).encode()
@@ -66,13 +66,8 @@ def shared_checkpoint(world: World, found: checkpoint.LoadedCheckpoint | None) -
     header = json.loads(data[8:place])
     if header["state"] is None:
         return None
-    arrays: dict[str, Any] = {}
-    files: dict[str, bytes] = {}
+    shared: dict[str, dict[str, bytes]] = {"groups": {}, "files": {}}
     for name, size in header["sizes"].items():
         kind, _, own = name.partition("/")
-        body, place = data[place : place + size], place + size
-        if kind == "arrays":
-            arrays[own] = tensors.from_bytes(body)
-        else:
-            files[own] = body
-    return checkpoint.LoadedCheckpoint(arrays, header["state"], files)
+        shared[kind][own], place = data[place : place + size], place + size
+    return checkpoint.LoadedCheckpoint(shared["groups"], header["state"], shared["files"])

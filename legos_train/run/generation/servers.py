@@ -30,7 +30,7 @@ from inference.loading import find_model
 from inference.text import Conversation, Renderer, template_digest, tokenizer_digest
 from legos_train.config import TrainConfig
 from legos_train.errors import ConfigError
-from legos_train.model import TrainerBackend, World
+from legos_train.model import WeightStore, World
 from legos_train.players import RemoteEngine
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def remote_engine(
     config: TrainConfig,
     engine: Engine,
     renderer: Renderer,
-    backend: TrainerBackend,
+    backend: WeightStore,
     adapters: int,
     run_id: str,
     world: World | None,
@@ -165,7 +165,7 @@ def check_template(remote: RemoteEngine, tokenizer: Any) -> None:
 
 
 def check_numbers(
-    remote: RemoteEngine, engine: Engine, renderer: Renderer, backend: TrainerBackend, scale: float, most: float
+    remote: RemoteEngine, engine: Engine, renderer: Renderer, backend: WeightStore, scale: float, most: float
 ) -> None:
     """Rejects a server whose log-probabilities differ from the trainer's, and checks every server that comes back.
 
@@ -208,7 +208,7 @@ def check_numbers(
             remote.unpublish(PROBE)
 
 
-def _probe_adapter(backend: TrainerBackend) -> dict[str, Any]:
+def _probe_adapter(backend: WeightStore) -> dict[str, Any]:
     """Adapter weights that change the model's output; empty if the backend gives no arrays."""
     shapes = _Shapes()
     with suppress(TypeError):  # weights held elsewhere cannot be published here

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from inference import Engine
 from inference.text import Renderer
 from legos_train.arena import Arena
 from legos_train.config import TrainConfig
 from legos_train.credit import CreditAssigner
 from legos_train.evaluation import Measurer
 from legos_train.league import League
-from legos_train.model import Learner, Learners, Snapshot, TrainerBackend, World
+from legos_train.model import Learner, Learners, Snapshot, WeightStore, World, backends
 from legos_train.run.all_actions.decisions import DecisionTable
 from legos_train.run.generation.weight_sync import WeightSync
 from legos_train.run.parts.monitor import CollapseMonitor
@@ -43,8 +42,7 @@ class Parts:
 
     Attributes:
         run_id: the id of the run's `RunDirectory`; part of the names of adapters published elsewhere.
-        base: the base model, for other engines over the same weights.
-        engine: evaluates, and plays unless episodes come from elsewhere.
+        place: who holds the weights, and who plays them.
         sync: publishes new weights to whatever plays.
         decisions: provides all actions for a loss over them; None: learn from sampled actions.
         league: None for mirror play; the collapse monitor may add one.
@@ -61,10 +59,9 @@ class Parts:
     config: TrainConfig
     run_id: str
     arena: Arena
-    base: Any
-    engine: Engine
+    place: backends.Place
     renderer: Renderer
-    backend: TrainerBackend
+    backend: WeightStore
     learner: Learner | Learners
     credit: CreditAssigner
     replay: ReplayBuffer
@@ -81,6 +78,11 @@ class Parts:
     steps_were: int | None = None
     check: Callable[[], None] = lambda: None
     tell: Callable[[str, int, int], None] = lambda unit, done, total: None
+
+    @property
+    def engine(self) -> Any:
+        """Evaluates, and plays unless episodes come from elsewhere."""
+        return self.place.engine
 
     def use_league(self, league: League) -> None:
         """Starts playing against the members of a league."""
