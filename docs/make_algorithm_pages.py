@@ -138,7 +138,7 @@ def algorithms() -> Iterator[Algorithm]:
         )  # fmt: skip
     for name, maker in SAMPLERS.items():
         fields = ("share", "low", "high", "max_age", "capacity")
-        env, about = sections.SAMPLERS[name].env, getattr(maker, "__self__", maker)
+        env, about = sections.SAMPLER_ROWS[name].env, getattr(maker, "__self__", maker)
         yield Algorithm(
             name, "curriculum", (about,), sections.CurriculumSettings, fields, "curriculum",
             f"legos train --env {env} --curriculum.sampler {name}", example=curriculum_example,

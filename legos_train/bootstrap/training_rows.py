@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from legos_train.bootstrap.texts import Dialogue
 from legos_train.bootstrap.tokenizer import ChatEncoder
 
-Target = dict[int, float]
+TokenTarget = dict[int, float]
 KINDS = ("reply", "result", "prompt", "recall", "said", "best")
 """What a site predicts, by number: a token of a reply with its legal list, of a result, of a prompt; a recalled token
 of the prompt; a token of a free reply; a token of the best reply."""
@@ -49,7 +49,7 @@ class Site(NamedTuple):
     """
 
     at: int
-    target: Target
+    target: TokenTarget
     kind: int
     reader: int = -1
     weight: float = 1.0
@@ -92,7 +92,7 @@ class PretrainingBatch(NamedTuple):
     readers: NDArray[np.int32]
 
 
-def uniform_targets(replies: Sequence[Sequence[int]], chosen: Sequence[int]) -> list[Target]:
+def uniform_targets(replies: Sequence[Sequence[int]], chosen: Sequence[int]) -> list[TokenTarget]:
     """For each token of `chosen`, how the replies that agree with it so far continue, all replies equally likely.
 
     Raises ValueError if `chosen` is not among `replies`.
@@ -100,7 +100,7 @@ def uniform_targets(replies: Sequence[Sequence[int]], chosen: Sequence[int]) -> 
     alive = list(replies)
     if list(chosen) not in map(list, alive):
         raise ValueError(f"the chosen reply {list(chosen)} is not among the {len(alive)} legal ones")
-    targets: list[Target] = []
+    targets: list[TokenTarget] = []
     for depth, token in enumerate(chosen):
         counts = Counter(reply[depth] for reply in alive)
         targets.append({candidate: n / len(alive) for candidate, n in counts.items()})

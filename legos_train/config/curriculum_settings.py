@@ -11,7 +11,7 @@ from legos_train.settings import Section
 
 
 class SamplerRow(NamedTuple):
-    """A row of `SAMPLERS`."""
+    """A row of `SAMPLER_ROWS`."""
 
     place: str
     """Where it is: `module:function`, called with the settings, the store and the arena."""
@@ -19,7 +19,7 @@ class SamplerRow(NamedTuple):
     """An environment that it is for."""
 
 
-SAMPLERS = {
+SAMPLER_ROWS = {
     "proposed_problems": SamplerRow("legos_train.arena.curriculum.proposed:ProposedProblems.of", "ProposerSolver-v0"),
     "learnability": SamplerRow("legos_train.arena.curriculum.items:LearnabilitySampler.of", "GSM8K-v0"),
     "corpus": SamplerRow("legos_train.arena.curriculum.items:CorpusSampler.of", "SPICE-v0"),
@@ -28,8 +28,8 @@ SAMPLERS = {
 
 
 def _sampler_name(name: str) -> str:
-    if name not in SAMPLERS and not re.fullmatch(r"[^:\s]+:[^:\s]+", name):
-        raise ValueError(f"must be one of {', '.join(SAMPLERS)} and module:function")
+    if name not in SAMPLER_ROWS and not re.fullmatch(r"[^:\s]+:[^:\s]+", name):
+        raise ValueError(f"must be one of {', '.join(SAMPLER_ROWS)} and module:function")
     return name
 
 
@@ -38,7 +38,7 @@ class CurriculumSettings(Section):
 
     sampler: Annotated[str, AfterValidator(_sampler_name)] | None = Field(
         default=None,
-        description=f"Task sampler: {', '.join(f'`{name}`' for name in SAMPLERS)}, or `module:function`; "
+        description=f"Task sampler: {', '.join(f'`{name}`' for name in SAMPLER_ROWS)}, or `module:function`; "
         "none: no artifact store.",
     )
     share: float = Field(default=0.5, ge=0, le=1)

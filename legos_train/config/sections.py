@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from inference.address import OWN_KEY, Address, SecretError
-from legos_train.config.curriculum_settings import SAMPLERS as SAMPLERS  # noqa: PLC0414
+from legos_train.config.curriculum_settings import SAMPLER_ROWS as SAMPLER_ROWS  # noqa: PLC0414
 from legos_train.config.curriculum_settings import CurriculumSettings as CurriculumSettings  # noqa: PLC0414
 from legos_train.config.eval_settings import EvaluationSettings as EvaluationSettings  # noqa: PLC0414
 from legos_train.config.eval_settings import HeldOutEntry as HeldOutEntry  # noqa: PLC0414
@@ -298,7 +298,7 @@ class LogSettings(Section):
     """Episodes per step kept in rollouts.jsonl, evenly spaced in the batch."""
     rollouts_every: int = Field(default=10, ge=1)
     """Steps between such samples; the first and the last step are always logged."""
-    # Each field with a title is a tracker, opened by its row of `TRACKERS` in observe/trackers.py.
+    # Each field with a title is a tracker, opened by its row of `TRACKERS` in observe/report/trackers.py.
     wandb: str | None = Field(default=None, title="Weights & Biases")
     """Project name: also log to Weights & Biases (extra `wandb`; WANDB_MODE=offline keeps it on this machine)."""
     trackio: str | None = Field(default=None, title="trackio")

@@ -59,7 +59,7 @@ class Mode:
 
 MODES: dict[str, Mode] = {}
 """The modes by name; see `mode`."""
-Function = Callable[[Population], Sides]
+LeagueRule = Callable[[Population], Sides]
 
 
 def mode(
@@ -71,10 +71,10 @@ def mode(
     needs_scipy: bool = False,
     follows_results: bool = False,
     options: tuple[str, ...] = (),
-) -> Callable[[Function], Function]:
+) -> Callable[[LeagueRule], LeagueRule]:
     """Registers a function as the mode of its name, under which settings, help and docs find it. See `Mode`."""
 
-    def declare(function: Function) -> Function:
+    def declare(function: LeagueRule) -> LeagueRule:
         flags = (keeps_snapshots, needs_opponents, needs_payoffs, needs_scipy, follows_results)
         MODES[function.__name__] = Mode(function, opponents, *flags, options)
         return function

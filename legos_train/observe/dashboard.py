@@ -18,7 +18,7 @@ from legos_train.observe.eval_numbers import ends_of, results
 from legos_train.observe.progress_line import ProgressLine
 from legos_train.observe.verdict import measures
 
-Mode = Literal["auto", "rich", "plain", "json"]
+ProgressMode = Literal["auto", "rich", "plain", "json"]
 PACE = 20
 """Number of last steps used for the time left."""
 MOST_ROLES, LINE_ROLES = 10, 2
@@ -26,7 +26,7 @@ NARROW = 76
 """Terminals with fewer columns get no sparklines."""
 
 
-def settled(mode: Mode) -> Mode:
+def settled(mode: ProgressMode) -> ProgressMode:
     """Resolves `auto`: `rich` on a terminal, `plain` elsewhere.
 
     Raises:
@@ -66,7 +66,7 @@ class Progress:
         start: int = 0,
         every: int | None = None,
         quiet: bool = False,
-        mode: Mode = "auto",
+        mode: ProgressMode = "auto",
         console: Any = None,
     ):
         mode = "rich" if mode == "auto" and console is not None else settled(mode)

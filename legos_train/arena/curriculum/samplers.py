@@ -56,8 +56,8 @@ def make_sampler(settings: sections.CurriculumSettings, arena: Arena) -> TaskSam
 
 
 def _imported(name: str) -> Maker:
-    module, _, attribute = (sections.SAMPLERS[name].place if name in sections.SAMPLERS else name).partition(":")
-    accepted = f"{', '.join(sections.SAMPLERS)} and module:function"
+    module, _, attribute = (sections.SAMPLER_ROWS[name].place if name in sections.SAMPLER_ROWS else name).partition(":")
+    accepted = f"{', '.join(sections.SAMPLER_ROWS)} and module:function"
     try:
         made = attrgetter(attribute)(importlib.import_module(module))
     except (ImportError, AttributeError) as error:
@@ -67,5 +67,5 @@ def _imported(name: str) -> Maker:
     return cast(Maker, made)
 
 
-SAMPLERS: dict[str, Maker] = {name: _imported(name) for name in sections.SAMPLERS}
+SAMPLERS: dict[str, Maker] = {name: _imported(name) for name in sections.SAMPLER_ROWS}
 """The makers of the samplers that have a name: the rows of the table in the config, imported."""
