@@ -21,7 +21,7 @@ ROUNDING = 3.0
 """The most, in nats, that half precision may change a token's log-probability."""
 FULL_ROW_VOCABULARY = 8192
 """Vocabularies up to this size are kept as whole distributions, for an exact KL."""
-Group = Callable[[], bytes]
+GroupBytes = Callable[[], bytes]
 """A group of tensors for a checkpoint: makes the content of its safetensors file, which may be long after it was taken
 (`inference.files.tensors` turns arrays of MLX or numpy into it)."""
 
@@ -63,7 +63,7 @@ class BackendState:
     while training goes on.
     """
 
-    groups: dict[str, Group]
+    groups: dict[str, GroupBytes]
     numbers: dict[str, Any]
 
 
@@ -154,7 +154,7 @@ class WeightStore(Protocol):
         """Writes an adapter in mlx-lm's layout; `facts` are stored under `legos` in `adapter_config.json`."""
         ...
 
-    def pack(self, snapshot: Snapshot) -> Group:
+    def pack(self, snapshot: Snapshot) -> GroupBytes:
         """A snapshot as a group of tensors for a checkpoint."""
         ...
 

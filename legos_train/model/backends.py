@@ -61,7 +61,7 @@ class BackendModule(Protocol):
         """
         ...
 
-    def estimate(self, config: TrainConfig) -> str | None:
+    def dry_run_note(self, config: TrainConfig) -> str | None:
         """A dry run's text, where steps cannot be measured without training; None: they are measured.
 
         Raises:

@@ -15,7 +15,7 @@ from legos_train.batch import Batch
 from legos_train.config import TrainConfig
 from legos_train.errors import TrainingError
 from legos_train.loss import LossSettings
-from legos_train.model.backend import FULL_ROW_VOCABULARY, Group, TrainerBackend
+from legos_train.model.backend import FULL_ROW_VOCABULARY, GroupBytes, TrainerBackend
 from legos_train.model.step_numbers import combined
 
 CERTAIN = 1e-4
@@ -155,7 +155,7 @@ class Learner:
 
     # --- state -------------------------------------------------------------------------------------------------------
 
-    def state(self) -> tuple[dict[str, Group], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, GroupBytes], dict[str, Any]]:
         """Groups of tensors by the name of their file in a checkpoint, and numbers as JSON."""
         kept = self.backend.save_state()
         own = {"step": self.step, "skipped": self.skipped, "kl_factor": self.kl_factor}

@@ -7,7 +7,7 @@ from typing import Any
 
 from legos_train.batch import BatchByLearner
 from legos_train.errors import TrainingError
-from legos_train.model.backend import Group
+from legos_train.model.backend import GroupBytes
 from legos_train.model.learner import Learner
 from legos_train.model.population_backend import PopulationBackend
 from legos_train.model.step_numbers import combined
@@ -69,8 +69,8 @@ class Learners:
         for one in self.members.values():
             one.finish(step)
 
-    def state(self) -> tuple[dict[str, Group], dict[str, Any]]:
-        groups: dict[str, Group] = {}
+    def state(self) -> tuple[dict[str, GroupBytes], dict[str, Any]]:
+        groups: dict[str, GroupBytes] = {}
         numbers: dict[str, Any] = {}
         for name, one in self.members.items():
             own, numbers[name] = one.state()

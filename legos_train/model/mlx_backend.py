@@ -21,7 +21,7 @@ from legos_train.config import TrainConfig
 from legos_train.disk import bases
 from legos_train.errors import ConfigError, TrainingError
 from legos_train.loss import LossSettings
-from legos_train.model.backend import ROUNDING, BackendState, Capabilities, Footprint, Group, Snapshot
+from legos_train.model.backend import ROUNDING, BackendState, Capabilities, Footprint, GroupBytes, Snapshot
 from legos_train.model.gradients import clip_grads, loss_and_grad, prepare
 from legos_train.model.lora import Weights
 from legos_train.model.other_run import rescaled, snapshots_for
@@ -185,7 +185,7 @@ class MLXBackend:
         if "magnet" in groups:
             self.policy.anchor(tensors.from_bytes(groups["magnet"]))
 
-    def pack(self, snapshot: Snapshot) -> Group:
+    def pack(self, snapshot: Snapshot) -> GroupBytes:
         return partial(tensors.to_bytes, dict(snapshot.content))
 
     def unpack(self, data: bytes, version: int) -> Snapshot:

@@ -34,7 +34,7 @@ def place(config: TrainConfig, world: World | None, run_id: str, given: Given | 
     return Place(model, tokenizer, first, backend, second=lambda: engine(first.tokenizer), by_config=True)
 
 
-def estimate(config: TrainConfig) -> str | None:
+def dry_run_note(config: TrainConfig) -> str | None:
     """See `BackendModule`: steps are measured."""
     del config
     return None

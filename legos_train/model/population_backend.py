@@ -13,7 +13,7 @@ from typing import Any
 
 from inference.files import tensors
 from legos_train.errors import ConfigError
-from legos_train.model.backend import Group, Snapshot, TrainerBackend
+from legos_train.model.backend import GroupBytes, Snapshot, TrainerBackend
 from legos_train.players import actors, words
 from legos_train.rollout import WeightReceiver
 
@@ -94,7 +94,7 @@ class PopulationBackend:
         for name, one in self.members.items():
             one.write(snapshot.content[name], folder / name, {**facts, "learner": name})
 
-    def pack(self, snapshot: Snapshot) -> Group:
+    def pack(self, snapshot: Snapshot) -> GroupBytes:
         """See `TrainerBackend`: one file, with the names LEARNER/WEIGHT."""
         return partial(_merged, {name: one.pack(snapshot.content[name]) for name, one in self.members.items()})
 
@@ -107,6 +107,6 @@ class PopulationBackend:
         return Snapshot(version, {name: one.unpack(own[name], version) for name, one in self.members.items()})
 
 
-def _merged(groups: Mapping[str, Group]) -> bytes:
+def _merged(groups: Mapping[str, GroupBytes]) -> bytes:
     parsed = {name: tensors.parse(make()).tensors for name, make in groups.items()}
     return tensors.render({f"{name}/{key}": one for name, group in parsed.items() for key, one in group.items()})

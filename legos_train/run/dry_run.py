@@ -131,7 +131,7 @@ def estimate(config: TrainConfig, backend: GivenBackend | None = None) -> str:
 def _estimate(config: TrainConfig, backend: GivenBackend | None) -> str:
     if backend is not None:
         return str(forecast(config, backend=backend))
-    if (said := backends.named_by(config).estimate(config)) is not None:
+    if (said := backends.named_by(config).dry_run_note(config)) is not None:
         credit_of(config, arena_of(config))
         return said
     known = sizes.shape_of(config.model)

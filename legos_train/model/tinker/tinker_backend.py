@@ -20,7 +20,7 @@ from legos_train.config import TrainConfig
 from legos_train.disk import save_adapter
 from legos_train.errors import ConfigError, TrainingError
 from legos_train.loss import LossSettings, batch_loss, metrics
-from legos_train.model.backend import BackendState, Capabilities, Footprint, Group, Snapshot
+from legos_train.model.backend import BackendState, Capabilities, Footprint, GroupBytes, Snapshot
 from legos_train.model.tinker.data import SampledSequence, items, spread
 from legos_train.model.tinker.probe import ProbeResult, probe
 from legos_train.model.tinker.reduction import undone
@@ -277,7 +277,7 @@ class TinkerBackend:
 
     def save_state(self) -> BackendState:
         """See `TrainerBackend`. The service keeps one state per checkpoint, and one more."""
-        groups: dict[str, Group] = {}
+        groups: dict[str, GroupBytes] = {}
         if self.mirrored:
             groups["adapter"] = partial(tensors.to_bytes, self.snapshot(0).content.matrices)
         self._saved += 1
@@ -296,7 +296,7 @@ class TinkerBackend:
         self._states.append(told["state"])
         self._now = None
 
-    def pack(self, snapshot: Snapshot) -> Group:
+    def pack(self, snapshot: Snapshot) -> GroupBytes:
         """See `TrainerBackend`: paths, as bytes."""
         weights: RemoteWeights = snapshot.content
         self._kept.add(weights.path)

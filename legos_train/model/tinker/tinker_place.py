@@ -44,7 +44,7 @@ def place(config: TrainConfig, world: World | None, run_id: str, given: Given | 
     return Place(base, tokenizer, engine, backend, elsewhere, lambda: TinkerEngine(service, settings.in_flight))
 
 
-def estimate(config: TrainConfig) -> str | None:
+def dry_run_note(config: TrainConfig) -> str | None:
     """See `BackendModule`: nothing is asked of the service, which may cost money."""
     check_capabilities(config, TinkerBackend.capabilities)
     here = f"the base {config.model}, for evaluation" if config.tinker.mirror else f"the tokenizer of {config.model}"
