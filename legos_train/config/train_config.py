@@ -85,7 +85,7 @@ class TrainConfig(Section):
     reply: str = Field(
         default="env",
         description="How the prompt asks for an answer: "
-        + ", ".join(f"`{name}`" + f" ({row.told})" * bool(row.told) for name, row in replies.REPLIES.items())
+        + ", ".join(f"`{name}`" + f" ({row.help})" * bool(row.help) for name, row in replies.REPLIES.items())
         + ", or your own text with `{observation}` in it.",
     )
     train_roles: tuple[str, ...] = ()

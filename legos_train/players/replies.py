@@ -17,16 +17,16 @@ class ReplyTemplate(NamedTuple):
     Attributes:
         action_format: the env's argument of that name; "" keeps it.
         ask: the template of prompts; "" for none.
-        told: what the help says about it, besides the name.
+        help: what the help says about it, besides the name.
     """
 
     action_format: str
     ask: str = ""
-    told: str = ""
+    help: str = ""
 
 
 REPLIES = {
-    "env": ReplyTemplate("", told="the environment's own way"),
+    "env": ReplyTemplate("", help="the environment's own way"),
     "bracket": ReplyTemplate("bracket"),
     "boxed": ReplyTemplate("boxed"),
     "boxed_reasoning": ReplyTemplate("boxed", f"{OBSERVATION}\n{REASON}", "step by step, then `boxed`"),

@@ -21,7 +21,7 @@ from legos_train.batch import Batch
 from legos_train.disk import save_adapter
 from legos_train.loss import LossSettings, metrics
 from legos_train.model import Capabilities, Snapshot
-from legos_train.model.backend import BackendState, Footprint, Group
+from legos_train.model.backend import BackendState, Footprint, GroupBytes
 from legos_train.model.backends import Place
 
 ROWS, NEVER = 1 << 10, -30.0
@@ -200,7 +200,7 @@ class TableBackend:
     def load_state(self, groups: Mapping[str, bytes], numbers: Mapping[str, Any]) -> None:
         self.load(self.unpack(groups["adapter"], 0))
 
-    def pack(self, snapshot: Snapshot) -> Group:
+    def pack(self, snapshot: Snapshot) -> GroupBytes:
         return partial(tensors.to_bytes, {"table": snapshot.content})
 
     def unpack(self, data: bytes, version: int) -> Snapshot:

@@ -61,11 +61,11 @@ def test_what_a_rule_wrote_is_in_the_context_and_not_in_the_loss() -> None:
 
 
 def test_reply_templates() -> None:
-    assert replies.read_reply("boxed") == ("boxed", "") and replies.read_reply("env") == ("", "")
+    assert replies.read_reply("boxed")[:2] == ("boxed", "") and replies.read_reply("env")[:2] == ("", "")
     assert replies.read_reply("spiral").ask.startswith("You are playing a two-player zero-sum game.")
     own = replies.read_reply("Think first, then answer in \\boxed{}.")
-    assert own == ("boxed", "{observation}\nThink first, then answer in \\boxed{}.")
-    assert replies.read_reply("Be quick: {observation}") == ("", "Be quick: {observation}")
+    assert own[:2] == ("boxed", "{observation}\nThink first, then answer in \\boxed{}.")
+    assert replies.read_reply("Be quick: {observation}")[:2] == ("", "Be quick: {observation}")
     with pytest.raises(ConfigError, match=r"unknown reply template 'boxd', did you mean 'boxed'\?"):
         replies.read_reply("boxd")
 
