@@ -95,7 +95,11 @@ class EvalTask:
         alone = len(self.own) == 1 and hasattr(self.env.unwrapped, "problems")
         answers = ["accuracy", *([f"pass@{self.samples}"] if self.samples > 1 else [])] if alone else []
         trained = {role for role, t in self.slot.seats.values() if t}
-        roles = [f"return_{role}" for role in sorted(trained)] if self.rival is None and len(trained) > 1 else []
+        roles = (
+            [eval_numbers.ROLE_RETURN + role for role in sorted(trained)]
+            if self.rival is None and len(trained) > 1
+            else []
+        )
         endings = ["win", "loss"] if self.rival is not None and competitive(self.env) else ["success"]
         return [self.score, *answers, *roles, *endings, "invalid", "truncated", "unscored"]
 

@@ -40,8 +40,10 @@ NAMES = {
     "unscored": "share of games that were not judged",
     "return": "mean return",
 }
+ROLE_RETURN = "return_"
+"""Begins the name of a role's mean return: `return_prover`."""
 STARTS = {
-    "return_": "mean return of {}",
+    ROLE_RETURN: "mean return of {}",
     "vs_": "mean return against {}",
     "wins_vs_": "win rate against the weights of {}",
     "pass@": "share of problems solved in {} tries",
@@ -151,7 +153,7 @@ def metric_name(key: str) -> str:
     for start, words in STARTS.items():
         if name is None and kind.startswith(start):
             who = kind.removeprefix(start)
-            name = words.format(who if start == "return_" else who.replace("_", " "))
+            name = words.format(who if start == ROLE_RETURN else who.replace("_", " "))
     return (f"{env}: " if slash else "") + (name or kind.replace("_", " "))
 
 

@@ -10,6 +10,7 @@ from legos_train.observe.eval_numbers import (
     BASE_WINS,
     EXACT,
     MIXTURE,
+    ROLE_RETURN,
     direction,
     ends_of,
     is_point,
@@ -26,7 +27,7 @@ STILL, FAR, LONG, LASTING, STEPS = 0.02, 0.1, 4, 0.2, 30
 this many evaluations, and over this share of all steps but at least this many. A verdict reports it if more than the
 second share of that way is left; `monitor.standstill` has its own limit."""
 
-WORSE = "Worse than at the start"
+LEARNED, WORSE = "Learned", "Worse than at the start"
 SPOILED = 0.05
 """Exact numbers count legal answers only: they show nothing if the probability of an illegal one rose by more."""
 
@@ -156,13 +157,38 @@ def _told(before: Numbers, after: Numbers, name: str, weights: str, history: Seq
         )
     if is_point((low, high)):
         return f"Not shown to have learned: {moved}, on games that are too few or too alike for an interval."
-    return f"{_how(low, high)}: {moved}; 95 % interval of the gain {low:+.3f} to {high:+.3f}."
+    roles = [] if kind != "return" else _worse_roles(before, after, env)
+    how = _how(low, high)
+    how += " in part" if roles and how == LEARNED else ""
+    return f"{how}: {moved}; 95 % interval of the gain {low:+.3f} to {high:+.3f}.{''.join(roles)}"
+
+
+def _worse_roles(before: Numbers, after: Numbers, env: str) -> list[str]:
+    """A sentence for each role that earns less than before, or by now the same in every game and no more.
+
+    The mean over roles hides a role that has given up: one that always fails pays those who only have to notice it.
+    """
+    told = []
+    for name in after:
+        if (
+            name.startswith(f"{env}/{ROLE_RETURN}" if env else ROLE_RETURN)
+            and name in before
+            and (ends := ends_of(after, name))
+        ):
+            better, _, high = gain(before, after, name)
+            ended = is_point(ends) and not is_point(ends_of(before, name) or (0.0, 0.0))
+            if high < 0 or (ended and better <= 0):
+                of = (
+                    f"But the {metric_name(name).rpartition(': ')[2]} went from {before[name]:.3f} to {after[name]:.3f}"
+                )
+                told.append(f" {of}{', the same in every game' * ended}.")
+    return told
 
 
 def _how(low: float, high: float) -> str:
     """The conclusion drawn from the interval of a gain."""
     if low > 0:
-        return "Learned"
+        return LEARNED
     return WORSE if high < 0 else "Not shown to have learned"
 
 

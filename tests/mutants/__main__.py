@@ -20,7 +20,9 @@ from tests.mutants.trees import SURVIVED, Trees
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="names or patterns such as 'credit-*'")
+    parser.add_argument(
+        "--only", action="extend", nargs="+", metavar="NAME", help="names or patterns such as 'credit-*'"
+    )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="mutants side by side")
     parser.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS", help="for the tests of one mutant")
     parser.add_argument("--skip-baseline", action="store_true", help="do not run the tests without mutants first")

@@ -193,9 +193,15 @@ MUTANTS = [
         ("better-is-worse", "chosen = max(sound, key=", "chosen = min(sound, key=", "the worse weights are published"),
         (
             "learned-by-chance",
-            'if low > 0:\n        return "Learned"',
-            'if high > 0:\n        return "Learned"',
+            "if low > 0:\n        return LEARNED",
+            "if high > 0:\n        return LEARNED",
             "chance is called learning",
+        ),
+        (
+            "role-gave-up",
+            "if high < 0 or (ended and better <= 0):",
+            "if False:",
+            "a run that ruined one of its roles is said to have learned",
         ),
         ("standstill-anywhere", " and share > FAR", "", "a run at the optimum is said to stand still"),
         ("standstill-never", "self.count >= LONG and", "False and", "it is never said"),

@@ -92,6 +92,30 @@ def test_a_contest_is_judged_by_wins_against_the_base_and_every_env_has_its_sent
     assert verdict({}, two, updates=1).count("weights win 50%") == 2
 
 
+def test_a_role_that_gave_up_is_said() -> None:
+    """A prover that always fails pays the verifier, so the mean over both rose from -0.336 to 0."""
+    before = {**played(-0.336, -0.42, -0.25, "return"), **played(-0.516, -0.67, -0.36, "return_prover")}
+    before |= played(-0.156, -0.33, 0.02, "return_verifier")
+    after = {
+        **played(0.0, 0.0, 0.0, "return"),
+        **played(-1.0, -1.0, -1.0, "return_prover"),
+        **played(1.0, 1.0, 1.0, "return_verifier"),
+    }
+    said = verdict(before, after, updates=5)
+    assert said.startswith("Learned in part: mean return went from -0.336 to 0.000")
+    assert said.endswith("But the mean return of prover went from -0.516 to -1.000, the same in every game.")
+    two = verdict({f"a/{k}": v for k, v in before.items()}, {f"a/{k}": v for k, v in after.items()}, updates=5)
+    assert two.startswith("Learned in part: a: ") and two.endswith(said.partition("But the")[2])
+    noise = after | played(-0.6, -0.7, -0.5, "return_prover")
+    assert verdict(before, noise, updates=5).startswith("Learned: ")
+    worse = after | played(-0.9, -0.95, -0.85, "return_prover")
+    assert verdict(before, worse, updates=5).endswith("mean return of prover went from -0.516 to -0.900.")
+    silent = before | played(0.008, 0.0, 0.02, "return_prover")
+    assert "But the mean return of prover" in verdict(silent, after | played(0.0, 0.0, 0.0, "return_prover"), updates=5)
+    unpaid = before | played(0.0, 0.0, 0.0, "return_prover")
+    assert "But" not in verdict(unpaid, after | played(0.0, 0.0, 0.0, "return_prover"), updates=5)
+
+
 def test_a_number_that_stood_still_far_from_its_optimum_is_said(tmp_path: Path) -> None:
     """Of the weights that the sentence is about: here the last ones moved until the end, and the average did not."""
     rows = [
