@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import difflib
 import math
+import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
@@ -18,10 +19,24 @@ from legos_train.cli import elsewhere
 from legos_train.players import actors, replies
 
 ENV = "an id from `legos envs list`, module:Name-v0 or file.py:Name-v0"
+FLAG = re.compile(r"^--[^=]*")
+MANY = 50
+"""So many flags that an error names only the nearest."""
+
+
+class Layout(argparse.HelpFormatter):
+    """Fills each paragraph to the terminal's width, except those with indented lines, such as examples and tables."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        whole = [p if "\n " in p else "\n".join(self._split_lines(p, width)) for p in text.split("\n\n")]
+        return textwrap.indent("\n\n".join(whole), indent)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose help keeps its line breaks and ends with example commands.
+    """A parser whose help fills the terminal and ends with example commands.
 
     Args:
         verb: what follows `legos`.
@@ -31,8 +46,9 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, verb: str = "", description: str = "", examples: str = "", **kwargs: Any):
         epilog = "examples:\n" + textwrap.indent(examples.strip(), "  ") if examples else None
-        kwargs = {"prog": f"legos {verb}", "formatter_class": argparse.RawDescriptionHelpFormatter, **kwargs}
+        kwargs = {"prog": f"legos {verb}", "formatter_class": Layout, **kwargs}
         super().__init__(description=description, epilog=epilog, **kwargs)
+        self._negative_number_matcher = re.compile(r"-\.?\d")  # as in Python 3.14: -1e-4, too, is a value
         self._checks: list[Callable[[argparse.Namespace], object]] = []
 
     def value(self, *flags: str, metavar: str, help: str, default: Any = None, type: Any = str) -> None:
@@ -78,25 +94,32 @@ class Parser(argparse.ArgumentParser):
         """Like argparse, but the error for an unknown flag suggests the closest known one."""
         options, rest = self.parse_known_args(args, namespace)
         if rest:
-            known = self._flags()
-            flags = [word.partition("=")[0] for word in rest if word.startswith("--")]
-            theirs = [elsewhere.named_here(flag, known) for flag in flags]
-            near = [found for flag in flags for found in difflib.get_close_matches(flag, known, 1, cutoff=0.7)]
-            near = [flag for flag in theirs if flag] or near
-            hint = f"; did you mean {' and '.join(near)}?" if near else f"; accepted: {', '.join(known)}" * bool(flags)
-            self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+            self.unknown(rest)
         return options
 
-    def _flags(self) -> list[str]:
+    def unknown(self, rest: Sequence[str]) -> NoReturn:
+        """Exits with 2; the message names the flags nearest to unknown ones."""
+        known = self.flags()
+        flags = [word.partition("=")[0] for word in rest if word.startswith("--")]
+        theirs = [elsewhere.named_here(flag, known) for flag in flags]
+        near = [found for flag in flags for found in difflib.get_close_matches(flag, known, 1, cutoff=0.7)]
+        near = [flag for flag in theirs if flag] or near
+        accepted = ", ".join(known) if len(known) < MANY else f"those of `{self.prog} --help`"
+        hint = f"; did you mean {' and '.join(near)}?" if near else f"; accepted: {accepted}" * bool(flags)
+        self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+
+    def flags(self) -> list[str]:
         """The long flags of this parser and of its subcommands."""
         own = [flag for flag in self._option_string_actions if flag.startswith("--")]
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
-                own += [flag for each in action.choices.values() for flag in each._flags() if flag not in own]
+                own += [flag for each in action.choices.values() for flag in each.flags() if flag not in own]
         return own
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        options, rest = super().parse_known_args(args, namespace)
+        """Like argparse, but underscores in flags count as dashes."""
+        words = [FLAG.sub(lambda flag: flag[0].replace("_", "-"), word) for word in args]
+        options, rest = super().parse_known_args(words, namespace)
         for check in self._checks:
             check(options)
         return options, rest
