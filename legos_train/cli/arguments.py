@@ -1,4 +1,4 @@
-"""Parsers for the verbs: one layout for all help pages, and the options that several verbs share."""
+"""The parser of every verb: one layout for all help pages, and errors that name the nearest flag."""
 
 from __future__ import annotations
 
@@ -8,15 +8,10 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn
 
 from inference.address import hide_secrets
-from inference.text import RENDERERS
-from inference.thoughts import THINKING
-from inference.types import Dequantize, Threads
 from legos_train.cli import elsewhere
-from legos_train.players import actors, replies
 
 ENV = "an id from `legos envs list`, module:Name-v0 or file.py:Name-v0"
 FLAG = re.compile(r"^--[^=]*")
@@ -58,7 +53,8 @@ class Parser(argparse.ArgumentParser):
 
     def repeated(self, *flags: str, metavar: str, help: str) -> None:
         """An option that may be given several times; its values are a list."""
-        self.add_argument(*flags, metavar=metavar, help=f"{help} (repeatable)", default=[], action="append")
+        help += " (repeatable)" * ("(repeatable" not in help)
+        self.add_argument(*flags, metavar=metavar, help=help, default=[], action="append")
 
     def number(
         self,
@@ -81,6 +77,27 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"--{name} must be {limits}, got {value}")
 
         self._checks.append(check)
+
+    def option(self, kind: type, name: str, *flags: str, **changes: Any) -> None:
+        """A field of a dataclass of options, such as `PlayerOptions`.
+
+        Args:
+            kind: the dataclass.
+            name: the field.
+            flags: short and other flags before that of its name.
+            changes: what differs from the field's declaration.
+        """
+        field = kind.__dataclass_fields__[name]  # type: ignore[attr-defined]
+        how = {"default": field.default, **field.metadata, **changes}
+        flags = (*flags, f"--{name.replace('_', '-')}")
+        if how["default"] is False:
+            self.add_argument(*flags, action="store_true", help=how["help"])
+        elif how["default"] == ():
+            self.repeated(*flags, metavar=how["metavar"], help=how["help"])
+        elif "choices" in how:
+            self.add_argument(*flags, **how)
+        else:
+            (self.number if "least" in how else self.value)(*flags, **how)
 
     def env_arguments(self, help: str = "constructor argument of the env", metavar: str = "NAME=VALUE") -> None:
         """The `--arg` option, the same in all verbs."""
@@ -123,125 +140,3 @@ class Parser(argparse.ArgumentParser):
         for check in self._checks:
             check(options)
         return options, rest
-
-
-def add_loading(p: Parser, threads: Threads = "auto") -> None:
-    """Adds the options for loading models; `legos train` has them among its settings."""
-    p.value(
-        "--threads",
-        type=_threads,
-        default=threads,
-        metavar="N|auto",
-        help="threads of the matrix library on a CPU; auto: one per core that is idle at startup for models of 50 "
-        "million weights or more, otherwise 1",
-    )
-    p.add_argument(
-        "--dequantize",
-        choices=get_args(Dequantize),
-        default="auto",
-        help="whether to dequantise weights at load: faster on a CPU, for four to eight times the memory (default: "
-        "auto, on a CPU with enough memory)",
-    )
-
-
-def _threads(text: str) -> Threads:
-    if text == "auto":
-        return "auto"
-    if not (text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, or auto; got {text!r}")
-    return int(text)
-
-
-def add_asking(p: Parser) -> None:
-    """Adds the options of `eval`, `tournament` and `play` for how models and endpoints are prompted."""
-    p.add_argument(
-        "--thinking",
-        choices=tuple(THINKING),
-        default="auto",
-        help="whether models think before they answer, if their chat template has that switch; sent to endpoints as "
-        "chat_template_kwargs.enable_thinking (default: auto, the template's default)",
-    )
-    p.number(
-        "--thinking-tokens",
-        help="maximum tokens per thought; they count towards the limit per action; sent to endpoints as "
-        "thinking_token_budget (default: no separate limit)",
-    )
-    p.value(
-        "--reply",
-        default="env",
-        metavar="TEMPLATE",
-        help=f"how to ask for an answer: {', '.join(replies.REPLIES)}, or your own text with {{observation}} in it",
-    )
-    add_loading(p)
-
-
-def add_sampling(p: Parser) -> None:
-    """Adds the sampling options for models and endpoints, for `eval`, `tournament` and `exploit`."""
-    p.number("--temperature", help="sampling temperature of models and endpoints", default=1.0, type=float, metavar="T")
-    bundled = ", ".join(f"{most} for `{model}`" for model, most in actors.BUNDLED_TOKENS.items())
-    usual = f"(default: {bundled}, otherwise {actors.TOKENS})"
-    p.number("--max-tokens", help=f"maximum tokens per action {usual}", least=1)
-    p.repeated(
-        "--system",
-        metavar="[NAME=]TEXT",
-        help="system prompt for models and endpoints; with NAME, only for that agent or role",
-    )
-    p.value(
-        "--renderer",
-        default="auto",
-        metavar="NAME",
-        help=f"how conversations become tokens: {', '.join(RENDERERS)}; auto uses the model's chat template",
-    )
-    add_asking(p)
-
-
-def add_connecting(p: Parser, unit: str = "games") -> None:
-    """Adds the connection options for the same verbs; `unit` names what runs concurrently, such as games."""
-    p.number("--concurrency", help=f"{unit} at a time", default=256, least=1)
-    p.number("--connections", help="concurrent requests to a server", default=actors.CONNECTIONS, least=1)
-    p.repeated(
-        "--body",
-        metavar="NAME=VALUE",
-        help="extra field in requests to endpoints, such as top_p=0.9 or reasoning_effort=low",
-    )
-    p.number(
-        "--timeout",
-        help="seconds for one request to a server",
-        default=actors.TIMEOUT,
-        least=1e-3,
-        type=float,
-        metavar="S",
-    )
-    p.number("--retries", help=f"how many times to retry {unit} lost to a server error", default=1)
-    p.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-
-
-def add_playing(p: Parser) -> None:
-    """Adds the options that `eval` and `tournament` share: how games are played, and where they are saved."""
-    p.number("--seed", help="first seed; the same seed deals the same games", default=0, metavar="S")
-    add_sampling(p)
-    p.number(
-        "--judge-temperature",
-        help="temperature of --seat policies in seats that the env does not train",
-        default=0.0,
-        type=float,
-        metavar="T",
-    )
-    p.env_arguments("constructor argument of every env, or of the one named ENV", "[ENV:]NAME=VALUE")
-    p.add_argument(
-        "--seat",
-        action="append",
-        default=[],
-        metavar="NAME=POLICY",
-        help="who plays an agent or role in every game, such as judge=tiny (repeatable; default: random for seats "
-        "that the env does not train)",
-    )
-    p.value(
-        "--out", type=Path, metavar="DIR", help="save every game and the results in DIR; rerun the command to resume"
-    )
-    add_connecting(p)
-
-
-def env_names(p: Parser, nargs: str) -> None:
-    """Adds the environments of `eval` and `tournament`."""
-    p.add_argument("env", nargs=nargs, metavar="ENV", help=f"{ENV}; NAME=ENV calls it NAME in results")

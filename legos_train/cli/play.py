@@ -16,8 +16,9 @@ from typing import Any
 import legos_envs
 from inference import InferenceError
 from legos_envs import Episode
-from legos_train.cli.arguments import ENV, Parser, add_asking
+from legos_train.cli.arguments import ENV, Parser
 from legos_train.cli.play_table import PlayerLeft, PlaySession
+from legos_train.cli.playing_flags import add_asking, chosen
 from legos_train.config import parse_assignments
 from legos_train.evaluation import outcomes
 from legos_train.observe import plain_text
@@ -64,11 +65,11 @@ def run(arguments: Sequence[str]) -> int:
     env: Any = legos_envs.make(options.env, **args)
     env.reset(seed=0)
     roles = {agent: info.get("role", agent) for agent, info in env.infos.items()}
-    chosen = {str(k): str(v) for k, v in parse_assignments(options.seat, "--seat").items()}
-    if unknown := set(chosen) - {*roles, *roles.values()}:
+    seated = {str(k): str(v) for k, v in parse_assignments(options.seat, "--seat").items()}
+    if unknown := set(seated) - {*roles, *roles.values()}:
         names = sorted({*roles, *roles.values()})
         p.error(f"no agent or role {', '.join(sorted(unknown))}; {options.env} has {', '.join(names)}")
-    who = {agent: chosen.get(agent) or chosen.get(role) for agent, role in roles.items()}
+    who = {agent: seated.get(agent) or seated.get(role) for agent, role in roles.items()}
     if "human" not in who.values():
         free = [agent for agent, policy in who.items() if policy is None]
         trained = [agent for agent in free if env.infos[agent].get("trainable", True)]
@@ -79,7 +80,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(env: Any, who: dict[str, str], options: Any) -> int:
-    cast = words.Cast.from_options(options, env)
+    cast = words.Cast.from_options(chosen(words.PlayerOptions, options), env)
     try:
         players = {agent: None if policy == "human" else cast.player(policy) for agent, policy in who.items()}
         seed = secrets.randbits(31) if options.seed is None else options.seed

@@ -20,6 +20,7 @@ from legos_envs.scoring import bradley_terry, openskill_ratings
 from legos_train.evaluation.games import Pairing, PlannedGame, Record
 from legos_train.evaluation.intervals import expanded_levels
 from legos_train.evaluation.leaderboard import Leaderboard, Meeting
+from legos_train.evaluation.leaderboard import default_path as default_path  # noqa: PLC0414  where the command line finds it
 from legos_train.evaluation.outcomes import TIE
 from legos_train.evaluation.session import Played, Session
 from legos_train.evaluation.summary import Row
@@ -136,8 +137,9 @@ def standings(games: Sequence[Meeting], names: Sequence[str], seed: int) -> dict
     }
 
 
-def leaderboard_standings(board: Leaderboard, seed: int) -> dict[str, Any]:
+def leaderboard_standings(path: Path, seed: int) -> dict[str, Any]:
     """`standings` of all games on a leaderboard, with the OpenSkill ratings that each tournament updated."""
+    board = Leaderboard(path)
     games = board.games()
     names = list(dict.fromkeys(name for one in games for name in (one.first, one.second)))
     facts = {"file": str(board.path), "games": len(games)}
