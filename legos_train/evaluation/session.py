@@ -10,7 +10,7 @@ from typing import Any
 import legos_envs
 from legos_train.config import parse_assignments
 from legos_train.evaluation.env_words import SettingError, env_words, made
-from legos_train.evaluation.exact_values import ExactResults
+from legos_train.evaluation.exact_results import ExactResults
 from legos_train.evaluation.games import Pairing, PlannedGame, Record, checksums, seeds_for
 from legos_train.evaluation.journal import Journal
 from legos_train.evaluation.outcomes import competitive, sides_by_info
