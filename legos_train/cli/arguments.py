@@ -99,6 +99,11 @@ class Parser(argparse.ArgumentParser):
         else:
             (self.number if "least" in how else self.value)(*flags, **how)
 
+    def seats(self, help: str, metavar: str = "NAME=POLICY") -> None:
+        """The `--seat` option, the same in all verbs; `--actor`, its name in older commands, is accepted too."""
+        self.repeated("--seat", metavar=metavar, help=help)
+        self.add_argument("--actor", dest="seat", action="append", default=[], help=argparse.SUPPRESS)
+
     def env_arguments(self, help: str = "constructor argument of the env", metavar: str = "NAME=VALUE") -> None:
         """The `--arg` option, the same in all verbs."""
         self.repeated("--arg", metavar=metavar, help=help)
@@ -127,7 +132,8 @@ class Parser(argparse.ArgumentParser):
 
     def flags(self) -> list[str]:
         """The long flags of this parser and of its subcommands."""
-        own = [flag for flag in self._option_string_actions if flag.startswith("--")]
+        shown = (action for action in self._actions if action.help != argparse.SUPPRESS)
+        own = [flag for action in shown for flag in action.option_strings if flag.startswith("--")]
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
                 own += [flag for each in action.choices.values() for flag in each.flags() if flag not in own]

@@ -53,6 +53,8 @@ def words() -> Iterator[tuple[str, list[str]]]:
         for name, parser in parsers:
             flags, inner, envs = [], [], False
             for action in parser._actions:
+                if action.help == argparse.SUPPRESS:
+                    continue
                 if isinstance(action, argparse._SubParsersAction):
                     inner += list(action.choices)
                 elif not action.option_strings and action.choices is not None:

@@ -61,8 +61,10 @@ def add_playing(p: Parser) -> None:
     """Adds the options that `eval` and `tournament` share: how games are played, and where they are saved."""
     p.option(SessionOptions, "seed")
     add_sampling(p)
-    for name in ("judge_temperature", "arg", "seat", "out"):
+    for name in ("judge_temperature", "arg"):
         p.option(SessionOptions, name)
+    p.seats(**SessionOptions.__dataclass_fields__["seat"].metadata)
+    p.option(SessionOptions, "out")
     add_connecting(p)
 
 

@@ -70,11 +70,7 @@ def make_parser(add_help: bool = False) -> Parser:
         help="environment to evaluate in but never train on; replaces the config's [[eval.env]] (repeatable)",
     )
     p.repeated("--eval-arg", metavar="[NAME:]KEY=VALUE", help="constructor argument of an --eval-env")
-    p.repeated(
-        "--actor",
-        metavar="ROLE=MODEL",
-        help="who plays a role: policy, base, random, a run directory, an endpoint",
-    )
+    p.seats("who plays a role: policy, base, random, a run directory, an endpoint", "ROLE=MODEL")
     p.repeated(
         "--learner",
         metavar="NAME=ROLE,ROLE",
@@ -210,10 +206,10 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
         data["eval"] = {**data.get("eval", {}), "env": entries}
     if options.arg:
         data["env_args"] = {**data.get("env_args", {}), **parse_assignments(options.arg, "--arg")}
-    for word in options.actor:
+    for word in options.seat:
         role, sign, model = word.partition("=")
         if not sign or not role or not model:
-            raise ConfigError(f"--actor takes ROLE=MODEL, got {word!r}")
+            raise ConfigError(f"--seat takes ROLE=MODEL, got {word!r}")
         data["actors"] = merged(data.get("actors", {}), {role: {"model": model}})
     if options.learner:
         data["learner"] = [_learner(word) for word in options.learner]

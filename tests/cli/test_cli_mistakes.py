@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from inference import ServerUnavailable
+from legos_train.cli import eval as eval_cli
 from legos_train.cli import main as cli
-from legos_train.cli import serve, setting_flags
+from legos_train.cli import play, serve, setting_flags, train
 from legos_train.config import TrainConfig, parse_assignments, to_toml
 from legos_train.errors import ConfigError
 
@@ -205,6 +206,14 @@ def test_addresses_of_servers_are_joined_by_commas_or_spaces(words: list[str]) -
 def test_an_address_of_vllm_says_so() -> None:
     config = setting_flags.parse(["--server.urls", "vllm://a:1,http://b:2/"], TrainConfig())
     assert config.server.urls == ("vllm://a:1", "http://b:2")
+
+
+@pytest.mark.parametrize("flag", ["--seat", "--actor"])
+def test_who_plays_is_told_with_one_flag_in_all_commands_and_its_older_name(flag: str) -> None:
+    seats = [flag, "judge=tiny", "--seat", "con=random"]
+    for verb, first in ((train, []), (eval_cli, ["Debate-v0", "-m", "tiny"]), (play, ["Debate-v0"])):
+        assert verb.make_parser().parse_args([*first, *seats]).seat == ["judge=tiny", "con=random"]
+    assert "--actor" not in train.make_parser().format_help() + eval_cli.make_parser().format_help()
 
 
 @pytest.mark.parametrize("word", ["none", "None"])
