@@ -8,7 +8,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_type_hints
 
 from inference.address import hide_secrets
 from legos_train.cli import elsewhere
@@ -51,10 +51,13 @@ class Parser(argparse.ArgumentParser):
         help += " (default: %(default)s)" if default is not None and "(default:" not in help else ""
         self.add_argument(*flags, metavar=metavar, help=help, default=default, type=type)
 
-    def repeated(self, *flags: str, metavar: str, help: str) -> None:
-        """An option that may be given several times; its values are a list."""
+    def repeated(self, *flags: str, metavar: str, help: str, older: str = "") -> None:
+        """An option that may be given several times; its values are a list. `older`: a former name, still accepted."""
         help += " (repeatable)" * ("(repeatable" not in help)
         self.add_argument(*flags, metavar=metavar, help=help, default=[], action="append")
+        if older:
+            dest = flags[-1].lstrip("-")
+            self.add_argument(older, dest=dest, default=[], action="append", help=argparse.SUPPRESS)
 
     def number(
         self,
@@ -87,22 +90,19 @@ class Parser(argparse.ArgumentParser):
             flags: short and other flags before that of its name.
             changes: what differs from the field's declaration.
         """
-        field = kind.__dataclass_fields__[name]  # type: ignore[attr-defined]
-        how = {"default": field.default, **field.metadata, **changes}
+        (how,) = get_type_hints(kind, include_extras=True)[name].__metadata__
+        how = {key: value for key, value in how._asdict().items() if value not in (None, (), "")}
+        how |= {"default": getattr(kind, name), **changes}
         flags = (*flags, f"--{name.replace('_', '-')}")
         if how["default"] is False:
             self.add_argument(*flags, action="store_true", help=how["help"])
         elif how["default"] == ():
-            self.repeated(*flags, metavar=how["metavar"], help=how["help"])
+            del how["default"]
+            self.repeated(*flags, **how)
         elif "choices" in how:
             self.add_argument(*flags, **how)
         else:
             (self.number if "least" in how else self.value)(*flags, **how)
-
-    def seats(self, help: str, metavar: str = "NAME=POLICY") -> None:
-        """The `--seat` option, the same in all verbs; `--actor`, its name in older commands, is accepted too."""
-        self.repeated("--seat", metavar=metavar, help=help)
-        self.add_argument("--actor", dest="seat", action="append", default=[], help=argparse.SUPPRESS)
 
     def env_arguments(self, help: str = "constructor argument of the env", metavar: str = "NAME=VALUE") -> None:
         """The `--arg` option, the same in all verbs."""

@@ -43,9 +43,12 @@ legos play KuhnPoker-v0 --opponent runs/kuhn@best     # against a run
 def make_parser() -> Parser:
     p = Parser("play", DESCRIPTION, EXAMPLES)
     p.add_argument("env", nargs="?", default="KuhnPoker-v0", metavar="ENV", help=f"{ENV} (default: %(default)s)")
-    p.seats(
-        "who plays an agent or role (repeatable): human, random, optimal, scripted:NAME, tiny, a model directory, "
-        "runs/x@best, an endpoint http://HOST:PORT/v1#MODEL"
+    p.repeated(
+        "--seat",
+        older="--actor",
+        metavar="NAME=POLICY",
+        help="who plays an agent or role (repeatable): human, random, optimal, scripted:NAME, tiny, a model directory, "
+        "runs/x@best, an endpoint http://HOST:PORT/v1#MODEL",
     )
     p.value("--opponent", default="random", metavar="POLICY", help="who plays all other seats, including judges")
     p.number("--seed", metavar="S", help="replay the deal of this seed (default: random)")

@@ -63,7 +63,7 @@ def add_playing(p: Parser) -> None:
     add_sampling(p)
     for name in ("judge_temperature", "arg"):
         p.option(SessionOptions, name)
-    p.seats(**SessionOptions.__dataclass_fields__["seat"].metadata)
+    p.option(SessionOptions, "seat", older="--actor")
     p.option(SessionOptions, "out")
     add_connecting(p)
 

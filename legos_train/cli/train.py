@@ -54,23 +54,24 @@ PROJECTS = {
 def make_parser(add_help: bool = False) -> Parser:
     """The parser of all options except the settings."""
     p = Parser("train", DESCRIPTION, EXAMPLES, usage=argparse.SUPPRESS, add_help=add_help, allow_abbrev=False)
-    p.add_argument(
+    p.repeated(
         "--env",
-        action="append",
-        default=[],
         metavar="ID",
         help="environment to train on; with several, ID=2 is drawn twice as often (repeatable; default: --preset kuhn)",
     )
     p.env_arguments("constructor argument of the environment")
-    p.add_argument(
+    p.repeated(
         "--eval-env",
-        action="append",
-        default=[],
         metavar="[NAME=]ID",
-        help="environment to evaluate in but never train on; replaces the config's [[eval.env]] (repeatable)",
+        help="environment to evaluate in but never train on; replaces the config's [[eval.env]]",
     )
     p.repeated("--eval-arg", metavar="[NAME:]KEY=VALUE", help="constructor argument of an --eval-env")
-    p.seats("who plays a role: policy, base, random, a run directory, an endpoint", "ROLE=MODEL")
+    p.repeated(
+        "--seat",
+        older="--actor",
+        metavar="ROLE=MODEL",
+        help="who plays a role: policy, base, random, a run directory, an endpoint",
+    )
     p.repeated(
         "--learner",
         metavar="NAME=ROLE,ROLE",
@@ -121,7 +122,7 @@ def full_parser() -> Parser:
     """The parser of all options and settings."""
     p = make_parser()
     p.add_argument("-h", "--help", action="store_true")
-    add_settings(p)
+    add_settings(p, TrainConfig())
     return p
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from legos_train.players.words import PlayerOptions
+from legos_train.players.words import Flag, PlayerOptions
 
 Assignments = Sequence[str] | Mapping[str, Any]
 """Values by name, or texts `NAME=VALUE` as on the command line."""
@@ -21,62 +21,35 @@ class SessionOptions(PlayerOptions):
     """
 
     env: Sequence[str]
-    games: int = field(default=256, metadata={"help": "games per policy and opponent", "least": 1})
-    samples: int = field(
-        default=1, metadata={"help": "games per seed, for mean@K and pass@k", "least": 1, "metavar": "K"}
-    )
-    seed: int = field(
-        default=0,
-        metadata={"help": "first seed; the same seed deals the same games", "least": 0, "metavar": "S"},
-    )
-    system: Sequence[str] = field(
-        default=(),
-        metadata={
-            "help": "system prompt for models and endpoints; with NAME, only for that agent or role",
-            "metavar": "[NAME=]TEXT",
-        },
-    )
-    judge_temperature: float = field(
-        default=0.0,
-        metadata={
-            "help": "temperature of --seat policies in seats that the env does not train",
-            "type": float,
-            "metavar": "T",
-            "least": 0,
-        },
-    )
-    arg: Assignments = field(
-        default=(),
-        metadata={
-            "help": "constructor argument of every env, or of the one named ENV",
-            "metavar": "[ENV:]NAME=VALUE",
-        },
-    )
-    seat: Assignments = field(
-        default=(),
-        metadata={
-            "help": "who plays an agent or role in every game, such as judge=tiny (repeatable; default: random for "
-            "seats that the env does not train)",
-            "metavar": "NAME=POLICY",
-        },
-    )
-    out: Path | None = field(
-        default=None,
-        metadata={
-            "help": "save every game and the results in DIR; rerun the command to resume",
-            "type": Path,
-            "metavar": "DIR",
-        },
-    )
-    concurrency: int = field(default=256, metadata={"help": "games at a time", "least": 1})
-    body: Assignments = field(
-        default=(),
-        metadata={
-            "help": "extra field in requests to endpoints, such as top_p=0.9 or reasoning_effort=low",
-            "metavar": "NAME=VALUE",
-        },
-    )
-    retries: int = field(
-        default=1, metadata={"help": "how many times to retry games lost to a server error", "least": 0}
-    )
-    json: bool = field(default=False, metadata={"help": "print one JSON object instead of text"})
+    games: Annotated[int, Flag("games per policy and opponent", least=1)] = 256
+    samples: Annotated[int, Flag("games per seed, for mean@K and pass@k", "K", least=1)] = 1
+    seed: Annotated[int, Flag("first seed; the same seed deals the same games", "S", least=0)] = 0
+    system: Annotated[
+        Sequence[str],
+        Flag("system prompt for models and endpoints; with NAME, only for that agent or role", "[NAME=]TEXT"),
+    ] = ()
+    judge_temperature: Annotated[
+        float, Flag("temperature of --seat policies in seats that the env does not train", "T", float, 0)
+    ] = 0.0
+    arg: Annotated[
+        Assignments,
+        Flag("constructor argument of every env, or of the one named ENV", "[ENV:]NAME=VALUE"),
+    ] = ()
+    seat: Annotated[
+        Assignments,
+        Flag(
+            "who plays an agent or role in every game, such as judge=tiny (repeatable; default: random for seats that "
+            "the env does not train)",
+            "NAME=POLICY",
+        ),
+    ] = ()
+    out: Annotated[
+        Path | None, Flag("save every game and the results in DIR; rerun the command to resume", "DIR", Path)
+    ] = None
+    concurrency: Annotated[int, Flag("games at a time", least=1)] = 256
+    body: Annotated[
+        Assignments,
+        Flag("extra field in requests to endpoints, such as top_p=0.9 or reasoning_effort=low", "NAME=VALUE"),
+    ] = ()
+    retries: Annotated[int, Flag("how many times to retry games lost to a server error", least=0)] = 1
+    json: Annotated[bool, Flag("print one JSON object instead of text")] = False

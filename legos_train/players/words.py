@@ -32,7 +32,7 @@ from legos_train.players.names import (
     spelled,
 )
 from legos_train.players.player import ModelPlayer
-from legos_train.players.player_options import PlayerOptions
+from legos_train.players.player_options import Flag, PlayerOptions
 from legos_train.players.replies import read_reply
 from legos_train.players.strategies import FILE, is_strategy, strategy_table, write_strategy
 
@@ -40,6 +40,7 @@ __all__ = [
     "PUBLISHED",
     "WORDS",
     "Cast",
+    "Flag",
     "PlayerOptions",
     "fingerprint",
     "is_code",
@@ -68,19 +69,12 @@ WORDS = """Policies:
 class Cast:
     """Creates players and keeps one engine per base model, so that adapters share it.
 
+    Arguments that are not below are described in `PlayerOptions`; `player` may be given another temperature.
+
     Args:
         env: the env in which scripted policies play, unless `player` is given another.
-        temperature: of models and endpoints, unless `player` is given another.
-        max_tokens: maximum tokens per action; by default those of `default_tokens`.
-        renderer: how conversations become tokens; `auto` takes the model's chat template.
         system: prepended to every conversation of models and endpoints.
-        thinking: `on`, `off`, or `auto` for the chat template's default, for models and endpoints.
-        thinking_tokens: maximum tokens per thought, within `max_tokens`; None: no separate limit.
-        dequantize: as for `inference.load`.
-        threads: as for `Engine.load`.
         ask: template of prompts to models and endpoints, see `replies`; "" for none.
-        timeout: seconds for one attempt at an endpoint.
-        connections: concurrent requests to one endpoint.
         body: additional fields of requests to endpoints.
     """
 

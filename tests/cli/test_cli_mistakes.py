@@ -238,7 +238,7 @@ def test_none_is_written_as_in_settings_files(word: str) -> None:
             "steps: must be a valid integer, unable to parse string as an integer, got 'many'",
         ),
         (["train", "--thinking", "yes"], "thinking: must be 'auto', 'on' or 'off', got 'yes'"),
-        (["train", "--credit.roles", "pro"], "--credit.roles: takes pairs of STR STR, got pro"),
+        (["train", "--credit.roles", "pro"], "credit.roles.pro: must be a valid string, got None"),
         (["train", "--optim.lrr", "1"], "--optim.lrr 1; did you mean --optim.lr?"),
     ],
 )
