@@ -82,13 +82,9 @@ class Parser(argparse.ArgumentParser):
         self._checks.append(check)
 
     def option(self, kind: type, name: str, *flags: str, **changes: Any) -> None:
-        """A field of a dataclass of options, such as `PlayerOptions`.
+        """A field of a dataclass of options, such as `PlayerOptions`, with `flags` before that of its name.
 
-        Args:
-            kind: the dataclass.
-            name: the field.
-            flags: short and other flags before that of its name.
-            changes: what differs from the field's declaration.
+        `changes`: what differs from the field's declaration.
         """
         (how,) = get_type_hints(kind, include_extras=True)[name].__metadata__
         how = {key: value for key, value in how._asdict().items() if value not in (None, (), "")}

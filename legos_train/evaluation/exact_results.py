@@ -88,25 +88,20 @@ class ExactResults:
             who = actors.lookup(
                 {**pairing.fixed, actors.ANYBODY: word}, agent, env.infos[agent].get("role", agent), True
             )
-            found, illegal = self._table(pairing, env, who, agent)
+            key = pairing.title, who, agent
+            if key not in self._tables:
+                self._tables[key] = self._ask(pairing, env, who, agent)
+            found, illegal = self._tables[key]
             if found is None:
                 return None, None
             table |= found
             leftover |= illegal
         return table, sum(leftover.values()) / len(leftover) if leftover else None
 
-    def _table(
-        self, pairing: Pairing, env: Any, word: str, agent: str
-    ) -> tuple[PolicyTable | None, Mapping[InfoSet, float]]:
-        """The probabilities of a policy in a seat, and its mass on illegal answers; none for code."""
-        key = pairing.title, word, agent
-        if key not in self._tables:
-            self._tables[key] = self._ask(pairing, env, word, agent)
-        return self._tables[key]
-
     def _ask(
         self, pairing: Pairing, env: Any, word: str, agent: str
     ) -> tuple[PolicyTable | None, Mapping[InfoSet, float]]:
+        """The probabilities of a policy in a seat, and its mass on illegal answers; none for code."""
         number = env.possible_agents.index(agent)
         if (table := code_table(env, word)) is not None:
             return {info: moves for info, moves in table.items() if info.player == number}, {}
