@@ -16,7 +16,7 @@ import resource
 from typing import Any
 
 from legos_train import Trainer
-from legos_train.cli.train import parse
+from legos_train.cli.setting_flags import parse
 from legos_train.config import from_dict
 from legos_train.observe import eval_numbers
 from legos_train.players import actors

@@ -196,7 +196,7 @@ def train_settings() -> Iterator[str]:
 TOML: dict[str, tuple[str, type[Section]]] = {
     "env": ("Of these the command line has `--env ID` and `--env ID=WEIGHT`.", sections.EnvEntry),
     "learner": ("Of these the command line has `--learner NAME=ROLE,ROLE`.", sections.LearnerEntry),
-    "actors": ("Of these the command line has `--actor ROLE=MODEL`.", sections.ActorEntry),
+    "actors": ("Of these the command line has `--seat ROLE=MODEL`.", sections.ActorEntry),
 }
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
-import sys
 import textwrap
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+
+from legos_train.settings import field_texts
 
 KINDS = {bool: "`true` or `false`", int: "whole number", float: "number", str: "text", Path: "path", dict: "table"}
 RANGES = {
@@ -73,30 +72,6 @@ def settings_table(rows: Iterable[Setting], prefix: str = "", head: str = "setti
     """Settings as a table; `prefix` stands before every name."""
     lines = [[f"`{prefix}{row.name}`", row.kind, row.default, row.meaning] for row in rows]
     return table([head, "accepted", "default", "meaning"], lines)
-
-
-def field_texts(model: type[BaseModel]) -> dict[str, str]:
-    """What each field of a model means: its description, or the string below it in the source, on one line."""
-    found: dict[str, str] = {}
-    for kind in reversed(model.__mro__):
-        if issubclass(kind, BaseModel) and kind is not BaseModel:
-            found |= _texts(kind.__module__).get(kind.__name__, {})
-    return found | {name: field.description for name, field in model.model_fields.items() if field.description}
-
-
-@cache
-def _texts(module: str) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    for node in ast.parse(inspect.getsource(sys.modules[module])).body:
-        if not isinstance(node, ast.ClassDef):
-            continue
-        texts = found[node.name] = {}
-        for field, after in zip(node.body, node.body[1:]):
-            if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
-                continue
-            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-                texts[field.target.id] = " ".join(str(after.value.value).split())
-    return found
 
 
 def kind(field: FieldInfo) -> str:

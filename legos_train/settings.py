@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import sys
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -36,6 +40,30 @@ class Section(BaseModel):
             elif field.default is not None:
                 out[name] = "none"
         return out
+
+
+def field_texts(model: type[BaseModel]) -> dict[str, str]:
+    """What each field of a model means: its description, or the string below it in the source, on one line."""
+    found: dict[str, str] = {}
+    for kind in reversed(model.__mro__):
+        if issubclass(kind, BaseModel) and kind is not BaseModel:
+            found |= _texts(kind.__module__).get(kind.__name__, {})
+    return found | {name: field.description for name, field in model.model_fields.items() if field.description}
+
+
+@cache
+def _texts(module: str) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for node in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        texts = found[node.name] = {}
+        for field, after in zip(node.body, node.body[1:]):
+            if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+                continue
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                texts[field.target.id] = " ".join(str(after.value.value).split())
+    return found
 
 
 def _plain(value: Any) -> Any:

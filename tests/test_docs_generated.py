@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
@@ -165,32 +165,20 @@ def test_commands_and_settings_on_the_pages_are_accepted(algorithms: Pages, comm
         program, verb, *words = shlex.split(line.partition(" > ")[0])
         assert program == "legos" and "  " not in line, (name, line)
         if verb == "train":
-            from_dict(read_train(words), f"{name}: {line}")
+            assert read_train(words)
         else:
             importlib.import_module(VERBS[verb][0]).make_parser().parse_args(words)
 
 
-def read_train(words: list[str]) -> dict[str, Any]:
-    """What flags of `legos train` set, read by their names alone: the parser that tyro makes takes 0.3 s a command."""
+def read_train(words: list[str]) -> TrainConfig:
+    """The config that flags of `legos train` make, without the files of `--config`."""
+    from legos_train.cli import setting_flags
     from legos_train.cli import train as cli_train
-    from legos_train.config import preset
 
-    found: dict[str, Any] = {}
-    own = {a.option_strings[0]: a for a in cli_train.make_parser()._actions if a.help != argparse.SUPPRESS}
-    while words:
-        name = words.pop(0)
-        values: list[str] = []
-        while words and not words[0].startswith("--"):
-            values.append(words.pop(0))
-        if name in own:
-            assert bool(values) == (own[name].nargs != 0), (name, values)
-            found |= preset(values[0]) if name == "--preset" else {"env": values[0]} if name == "--env" else {}
-            continue
-        assert name.startswith("--") and "_" not in name, name
-        section, _, field = name[2:].replace("-", "_").rpartition(".")
-        at = found.setdefault(section, {}) if section else found
-        at[field] = True if not values else values if len(values) > 1 else values[0]
-    return found
+    assert not [word for word in words if word.startswith("--") and "_" in word.partition("=")[0]]
+    options = cli_train.full_parser().parse_args(words)
+    options.config = []
+    return setting_flags.applied(setting_flags.given(options), from_dict(cli_train.settings(options)))
 
 
 def test_facts_beside_the_parsers_are_in_the_code(makers: tuple[ModuleType, ...], commands: Pages) -> None:

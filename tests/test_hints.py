@@ -63,7 +63,7 @@ def test_every_flag_is_known_to_a_command() -> None:
     from legos_train.cli import elsewhere
 
     ours = {word for words in WORDS.values() for word in words}
-    sections = {flag.rpartition(".")[0] for flag in completion.settings()} - {""}
+    sections = {flag.rpartition(".")[0] for flag in WORDS["train"]} - {""}
     wrong, others = [], set()
     for hint in of("flag"):
         name = hint.words

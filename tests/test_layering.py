@@ -38,7 +38,6 @@ HEAVY = (
     "wandb",
     "scipy",
     "pydantic",
-    "tyro",
     "rich",
 )
 

@@ -1,27 +1,37 @@
-"""Parsers for the verbs: one layout for all help pages, and the options that several verbs share."""
+"""The parser of every verb: one layout for all help pages, and errors that name the nearest flag."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 import math
+import re
 import textwrap
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NoReturn, get_args
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, get_type_hints
 
 from inference.address import hide_secrets
-from inference.text import RENDERERS
-from inference.thoughts import THINKING
-from inference.types import Dequantize, Threads
 from legos_train.cli import elsewhere
-from legos_train.players import actors, replies
 
 ENV = "an id from `legos envs list`, module:Name-v0 or file.py:Name-v0"
+FLAG = re.compile(r"^--[^=]*")
+MANY = 50
+"""So many flags that an error names only the nearest."""
+
+
+class Layout(argparse.HelpFormatter):
+    """Fills each paragraph to the terminal's width, except those with indented lines, such as examples and tables."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        whole = [p if "\n " in p else "\n".join(self._split_lines(p, width)) for p in text.split("\n\n")]
+        return textwrap.indent("\n\n".join(whole), indent)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose help keeps its line breaks and ends with example commands.
+    """A parser whose help fills the terminal and ends with example commands.
 
     Args:
         verb: what follows `legos`.
@@ -31,8 +41,9 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, verb: str = "", description: str = "", examples: str = "", **kwargs: Any):
         epilog = "examples:\n" + textwrap.indent(examples.strip(), "  ") if examples else None
-        kwargs = {"prog": f"legos {verb}", "formatter_class": argparse.RawDescriptionHelpFormatter, **kwargs}
+        kwargs = {"prog": f"legos {verb}", "formatter_class": Layout, **kwargs}
         super().__init__(description=description, epilog=epilog, **kwargs)
+        self._negative_number_matcher = re.compile(r"-\.?\d")  # as in Python 3.14: -1e-4, too, is a value
         self._checks: list[Callable[[argparse.Namespace], object]] = []
 
     def value(self, *flags: str, metavar: str, help: str, default: Any = None, type: Any = str) -> None:
@@ -40,9 +51,13 @@ class Parser(argparse.ArgumentParser):
         help += " (default: %(default)s)" if default is not None and "(default:" not in help else ""
         self.add_argument(*flags, metavar=metavar, help=help, default=default, type=type)
 
-    def repeated(self, *flags: str, metavar: str, help: str) -> None:
-        """An option that may be given several times; its values are a list."""
-        self.add_argument(*flags, metavar=metavar, help=f"{help} (repeatable)", default=[], action="append")
+    def repeated(self, *flags: str, metavar: str, help: str, older: str = "") -> None:
+        """An option that may be given several times; its values are a list. `older`: a former name, still accepted."""
+        help += " (repeatable)" * ("(repeatable" not in help)
+        self.add_argument(*flags, metavar=metavar, help=help, default=[], action="append")
+        if older:
+            dest = flags[-1].lstrip("-")
+            self.add_argument(older, dest=dest, default=[], action="append", help=argparse.SUPPRESS)
 
     def number(
         self,
@@ -66,6 +81,25 @@ class Parser(argparse.ArgumentParser):
 
         self._checks.append(check)
 
+    def option(self, kind: type, name: str, *flags: str, **changes: Any) -> None:
+        """A field of a dataclass of options, such as `PlayerOptions`, with `flags` before that of its name.
+
+        `changes`: what differs from the field's declaration.
+        """
+        (how,) = get_type_hints(kind, include_extras=True)[name].__metadata__
+        how = {key: value for key, value in how._asdict().items() if value not in (None, (), "")}
+        how |= {"default": getattr(kind, name), **changes}
+        flags = (*flags, f"--{name.replace('_', '-')}")
+        if how["default"] is False:
+            self.add_argument(*flags, action="store_true", help=how["help"])
+        elif how["default"] == ():
+            del how["default"]
+            self.repeated(*flags, **how)
+        elif "choices" in how:
+            self.add_argument(*flags, **how)
+        else:
+            (self.number if "least" in how else self.value)(*flags, **how)
+
     def env_arguments(self, help: str = "constructor argument of the env", metavar: str = "NAME=VALUE") -> None:
         """The `--arg` option, the same in all verbs."""
         self.repeated("--arg", metavar=metavar, help=help)
@@ -78,147 +112,33 @@ class Parser(argparse.ArgumentParser):
         """Like argparse, but the error for an unknown flag suggests the closest known one."""
         options, rest = self.parse_known_args(args, namespace)
         if rest:
-            known = self._flags()
-            flags = [word.partition("=")[0] for word in rest if word.startswith("--")]
-            theirs = [elsewhere.named_here(flag, known) for flag in flags]
-            near = [found for flag in flags for found in difflib.get_close_matches(flag, known, 1, cutoff=0.7)]
-            near = [flag for flag in theirs if flag] or near
-            hint = f"; did you mean {' and '.join(near)}?" if near else f"; accepted: {', '.join(known)}" * bool(flags)
-            self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+            self.unknown(rest)
         return options
 
-    def _flags(self) -> list[str]:
+    def unknown(self, rest: Sequence[str]) -> NoReturn:
+        """Exits with 2; the message names the flags nearest to unknown ones."""
+        known = self.flags()
+        flags = [word.partition("=")[0] for word in rest if word.startswith("--")]
+        theirs = [elsewhere.named_here(flag, known) for flag in flags]
+        near = [found for flag in flags for found in difflib.get_close_matches(flag, known, 1, cutoff=0.7)]
+        near = [flag for flag in theirs if flag] or near
+        accepted = ", ".join(known) if len(known) < MANY else f"those of `{self.prog} --help`"
+        hint = f"; did you mean {' and '.join(near)}?" if near else f"; accepted: {accepted}" * bool(flags)
+        self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+
+    def flags(self) -> list[str]:
         """The long flags of this parser and of its subcommands."""
-        own = [flag for flag in self._option_string_actions if flag.startswith("--")]
+        shown = (action for action in self._actions if action.help != argparse.SUPPRESS)
+        own = [flag for action in shown for flag in action.option_strings if flag.startswith("--")]
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
-                own += [flag for each in action.choices.values() for flag in each._flags() if flag not in own]
+                own += [flag for each in action.choices.values() for flag in each.flags() if flag not in own]
         return own
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        options, rest = super().parse_known_args(args, namespace)
+        """Like argparse, but underscores in flags count as dashes."""
+        words = [FLAG.sub(lambda flag: flag[0].replace("_", "-"), word) for word in args]
+        options, rest = super().parse_known_args(words, namespace)
         for check in self._checks:
             check(options)
         return options, rest
-
-
-def add_loading(p: Parser, threads: Threads = "auto") -> None:
-    """Adds the options for loading models; `legos train` has them among its settings."""
-    p.value(
-        "--threads",
-        type=_threads,
-        default=threads,
-        metavar="N|auto",
-        help="threads of the matrix library on a CPU; auto: one per core that is idle at startup for models of 50 "
-        "million weights or more, otherwise 1",
-    )
-    p.add_argument(
-        "--dequantize",
-        choices=get_args(Dequantize),
-        default="auto",
-        help="whether to dequantise weights at load: faster on a CPU, for four to eight times the memory (default: "
-        "auto, on a CPU with enough memory)",
-    )
-
-
-def _threads(text: str) -> Threads:
-    if text == "auto":
-        return "auto"
-    if not (text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, or auto; got {text!r}")
-    return int(text)
-
-
-def add_asking(p: Parser) -> None:
-    """Adds the options of `eval`, `tournament` and `play` for how models and endpoints are prompted."""
-    p.add_argument(
-        "--thinking",
-        choices=tuple(THINKING),
-        default="auto",
-        help="whether models think before they answer, if their chat template has that switch; sent to endpoints as "
-        "chat_template_kwargs.enable_thinking (default: auto, the template's default)",
-    )
-    p.number(
-        "--thinking-tokens",
-        help="maximum tokens per thought; they count towards the limit per action; sent to endpoints as "
-        "thinking_token_budget (default: no separate limit)",
-    )
-    p.value(
-        "--reply",
-        default="env",
-        metavar="TEMPLATE",
-        help=f"how to ask for an answer: {', '.join(replies.REPLIES)}, or your own text with {{observation}} in it",
-    )
-    add_loading(p)
-
-
-def add_sampling(p: Parser) -> None:
-    """Adds the sampling options for models and endpoints, for `eval`, `tournament` and `exploit`."""
-    p.number("--temperature", help="sampling temperature of models and endpoints", default=1.0, type=float, metavar="T")
-    bundled = ", ".join(f"{most} for `{model}`" for model, most in actors.BUNDLED_TOKENS.items())
-    usual = f"(default: {bundled}, otherwise {actors.TOKENS})"
-    p.number("--max-tokens", help=f"maximum tokens per action {usual}", least=1)
-    p.repeated(
-        "--system",
-        metavar="[NAME=]TEXT",
-        help="system prompt for models and endpoints; with NAME, only for that agent or role",
-    )
-    p.value(
-        "--renderer",
-        default="auto",
-        metavar="NAME",
-        help=f"how conversations become tokens: {', '.join(RENDERERS)}; auto uses the model's chat template",
-    )
-    add_asking(p)
-
-
-def add_connecting(p: Parser, unit: str = "games") -> None:
-    """Adds the connection options for the same verbs; `unit` names what runs concurrently, such as games."""
-    p.number("--concurrency", help=f"{unit} at a time", default=256, least=1)
-    p.number("--connections", help="concurrent requests to a server", default=actors.CONNECTIONS, least=1)
-    p.repeated(
-        "--body",
-        metavar="NAME=VALUE",
-        help="extra field in requests to endpoints, such as top_p=0.9 or reasoning_effort=low",
-    )
-    p.number(
-        "--timeout",
-        help="seconds for one request to a server",
-        default=actors.TIMEOUT,
-        least=1e-3,
-        type=float,
-        metavar="S",
-    )
-    p.number("--retries", help=f"how many times to retry {unit} lost to a server error", default=1)
-    p.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-
-
-def add_playing(p: Parser) -> None:
-    """Adds the options that `eval` and `tournament` share: how games are played, and where they are saved."""
-    p.number("--seed", help="first seed; the same seed deals the same games", default=0, metavar="S")
-    add_sampling(p)
-    p.number(
-        "--judge-temperature",
-        help="temperature of --seat policies in seats that the env does not train",
-        default=0.0,
-        type=float,
-        metavar="T",
-    )
-    p.env_arguments("constructor argument of every env, or of the one named ENV", "[ENV:]NAME=VALUE")
-    p.add_argument(
-        "--seat",
-        action="append",
-        default=[],
-        metavar="NAME=POLICY",
-        help="who plays an agent or role in every game, such as judge=tiny (repeatable; default: random for seats "
-        "that the env does not train)",
-    )
-    p.value(
-        "--out", type=Path, metavar="DIR", help="save every game and the results in DIR; rerun the command to resume"
-    )
-    add_connecting(p)
-
-
-def env_names(p: Parser, nargs: str) -> None:
-    """Adds the environments of `eval` and `tournament`."""
-    p.add_argument("env", nargs=nargs, metavar="ENV", help=f"{ENV}; NAME=ENV calls it NAME in results")

@@ -10,9 +10,9 @@ from typing import Any
 
 from inference import BUNDLED, Completion, InferenceError, Request
 from inference.text import RENDERERS, Conversation
-from inference.thoughts import THINKING
 from legos_envs import Decision
-from legos_train.cli.arguments import Parser, add_loading
+from legos_train.cli.arguments import Parser
+from legos_train.cli.playing_flags import add_loading, chosen
 from legos_train.errors import PolicyError
 from legos_train.observe import plain_text
 from legos_train.players import ModelPlayer, words
@@ -36,16 +36,13 @@ def make_parser() -> Parser:
         "-m", "--model", default="tiny", metavar="MODEL", help="a run, a model, an adapter or an endpoint URL#MODEL"
     )
     p.value("--system", metavar="TEXT", help="system prompt (default: none)")
-    p.number(
-        "--temperature", help="sampling temperature; 0: always the top token", default=1.0, type=float, metavar="T"
-    )
-    p.number("--max-tokens", help="maximum tokens per answer", default=MOST_TOKENS, least=1)
+    p.option(words.PlayerOptions, "temperature", help="sampling temperature; 0: always the top token")
+    p.option(words.PlayerOptions, "max_tokens", help="maximum tokens per answer", default=MOST_TOKENS)
     p.number("--seed", help="the same seed gives the same answers (default: random)", metavar="S")
-    p.value("--renderer", default="auto", metavar="NAME", help=f"how messages become tokens: {', '.join(RENDERERS)}")
-    p.add_argument(
-        "--thinking",
-        choices=tuple(THINKING),
-        default="auto",
+    p.option(words.PlayerOptions, "renderer", help=f"how messages become tokens: {', '.join(RENDERERS)}")
+    p.option(
+        words.PlayerOptions,
+        "thinking",
         help="whether the model thinks, if its chat template has that switch (default: auto)",
     )
     add_loading(p)
@@ -56,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     options = make_parser().parse_args(arguments)
     if words.is_code(options.model):
         raise PolicyError(f"{options.model} is code and does not chat; give -m a model, a run or an endpoint")
-    cast = words.Cast.from_options(options, system=options.system)
+    cast = words.Cast.from_options(chosen(words.PlayerOptions, options), system=options.system)
     try:
         player: Any = cast.player(options.model)
         if isinstance(player, ModelPlayer) and (base := words.locate(options.model)[0]) in BUNDLED:

@@ -45,21 +45,22 @@ def words() -> Iterator[tuple[str, list[str]]]:
     yield "", [*VERBS, "--help", "--version"]
     for verb, (module, _) in VERBS.items():
         try:
-            parsers = list(_parsers(verb, importlib.import_module(module).make_parser()))
+            made = importlib.import_module(module)
+            parsers = list(_parsers(verb, getattr(made, "full_parser", made.make_parser)()))
         except ModuleNotFoundError:  # an extra is missing
             yield verb, ["--help"]
             continue
         for name, parser in parsers:
             flags, inner, envs = [], [], False
             for action in parser._actions:
+                if action.help == argparse.SUPPRESS:
+                    continue
                 if isinstance(action, argparse._SubParsersAction):
                     inner += list(action.choices)
                 elif not action.option_strings and action.choices is not None:
                     inner += [str(choice) for choice in action.choices]
                 envs |= "env" in action.dest.split("_")
                 flags += [flag for flag in action.option_strings if flag.startswith("--")]
-            if verb == "train":
-                flags += [*settings(), "--help"]
             yield name, inner + (known_ids() if envs else []) + flags
 
 
@@ -69,23 +70,6 @@ def _parsers(name: str, parser: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(action, argparse._SubParsersAction):
             for verb, inner in action.choices.items():
                 yield f"{name} {verb}", inner
-
-
-def settings() -> list[str]:
-    """Every setting of `legos train` as a flag."""
-    from legos_train.config import TrainConfig
-    from legos_train.settings import Section
-
-    def walk(section: Section, above: str) -> Iterator[str]:
-        for name in type(section).model_fields:
-            value = getattr(section, name)
-            flag = f"{above}{name.replace('_', '-')}"
-            if isinstance(value, Section):
-                yield from walk(value, f"{flag}.")
-            else:
-                yield f"--{flag}"
-
-    return list(walk(TrainConfig(), ""))
 
 
 def _cases(known: dict[str, list[str]]) -> str:

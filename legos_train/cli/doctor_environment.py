@@ -14,7 +14,7 @@ from inference.address import OWN_KEY, hide_secrets
 from legos_envs.arguments import DISTRIBUTION, install
 
 PACKAGES = (
-    DISTRIBUTION, "numpy", "pettingzoo", "gymnasium", "pydantic", "tyro", "rich", "mlx", "mlx-lm", "transformers",
+    DISTRIBUTION, "numpy", "pettingzoo", "gymnasium", "pydantic", "rich", "mlx", "mlx-lm", "transformers",
     "tokenizers", "safetensors", "scipy-openblas32", "threadpoolctl", "fastapi", "uvicorn", "httpx2", "textarena",
     "datasets", "pyarrow", "openskill", "scipy", "math-verify", "pydantic-monty", "wandb", "huggingface-hub", "peft",
     "torch", "verifiers",

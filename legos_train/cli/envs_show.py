@@ -15,7 +15,7 @@ from legos_train.config import parse_assignments
 DESCRIPTION = """Show an environment: its page, arguments, options, seats and a first observation.
 
 Arguments are listed with their defaults, as --arg takes them here and in `train`, `eval` and `play`; seats with
-their roles, as --seat and --actor name them."""
+their roles, as --seat names them."""
 EXAMPLES = """
 legos envs show Debate-v0
 legos envs show KuhnPoker-v0 --arg num_rounds=3            # the first observation changes with the arguments

@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from legos_train.cli.arguments import Parser, add_playing, env_names
+from legos_train.cli.arguments import Parser
 from legos_train.cli.eval_text import comparison_text, ending, row_text
-from legos_train.evaluation import Session
+from legos_train.cli.playing_flags import add_playing, chosen, env_names
+from legos_train.evaluation import Session, SessionOptions
 from legos_train.observe import plain_text
 from legos_train.players import words
 
@@ -35,8 +36,8 @@ def make_parser() -> Parser:
         metavar="POLICY",
         help="who plays the other seats (repeatable); `self`: the policy itself (default: random)",
     )
-    p.number("-n", "--games", help="games per policy and opponent", default=256, least=1)
-    p.number("--samples", help="games per seed, for mean@K and pass@k", default=1, least=1, metavar="K")
+    p.option(SessionOptions, "games", "-n")
+    p.option(SessionOptions, "samples")
     p.add_argument(
         "--no-exact", dest="exact", action="store_false", help="skip the exact numbers, which are slow in large games"
     )
@@ -46,7 +47,7 @@ def make_parser() -> Parser:
 
 def run(arguments: Sequence[str]) -> int:
     options = make_parser().parse_args(arguments)
-    session = Session(options)
+    session = Session(chosen(SessionOptions, options))
     results, failed = session.evaluate(options.policy, options.opponent or ["random"], exact=options.exact)
     show(results, options.json)
     if not options.json:

@@ -16,8 +16,9 @@ from typing import Any
 import legos_envs
 from inference import InferenceError
 from legos_envs import Episode
-from legos_train.cli.arguments import ENV, Parser, add_asking
+from legos_train.cli.arguments import ENV, Parser
 from legos_train.cli.play_table import PlayerLeft, PlaySession
+from legos_train.cli.playing_flags import add_asking, chosen
 from legos_train.config import parse_assignments
 from legos_train.evaluation import outcomes
 from legos_train.observe import plain_text
@@ -42,13 +43,12 @@ legos play KuhnPoker-v0 --opponent runs/kuhn@best     # against a run
 def make_parser() -> Parser:
     p = Parser("play", DESCRIPTION, EXAMPLES)
     p.add_argument("env", nargs="?", default="KuhnPoker-v0", metavar="ENV", help=f"{ENV} (default: %(default)s)")
-    p.add_argument(
+    p.repeated(
         "--seat",
-        action="append",
-        default=[],
+        older="--actor",
         metavar="NAME=POLICY",
-        help="who plays an agent or role (repeatable): human, random, optimal, scripted:NAME, tiny, a "
-        "model directory, runs/x@best, an endpoint http://HOST:PORT/v1#MODEL",
+        help="who plays an agent or role (repeatable): human, random, optimal, scripted:NAME, tiny, a model directory, "
+        "runs/x@best, an endpoint http://HOST:PORT/v1#MODEL",
     )
     p.value("--opponent", default="random", metavar="POLICY", help="who plays all other seats, including judges")
     p.number("--seed", metavar="S", help="replay the deal of this seed (default: random)")
@@ -64,11 +64,11 @@ def run(arguments: Sequence[str]) -> int:
     env: Any = legos_envs.make(options.env, **args)
     env.reset(seed=0)
     roles = {agent: info.get("role", agent) for agent, info in env.infos.items()}
-    chosen = {str(k): str(v) for k, v in parse_assignments(options.seat, "--seat").items()}
-    if unknown := set(chosen) - {*roles, *roles.values()}:
+    seated = {str(k): str(v) for k, v in parse_assignments(options.seat, "--seat").items()}
+    if unknown := set(seated) - {*roles, *roles.values()}:
         names = sorted({*roles, *roles.values()})
         p.error(f"no agent or role {', '.join(sorted(unknown))}; {options.env} has {', '.join(names)}")
-    who = {agent: chosen.get(agent) or chosen.get(role) for agent, role in roles.items()}
+    who = {agent: seated.get(agent) or seated.get(role) for agent, role in roles.items()}
     if "human" not in who.values():
         free = [agent for agent, policy in who.items() if policy is None]
         trained = [agent for agent in free if env.infos[agent].get("trainable", True)]
@@ -79,7 +79,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(env: Any, who: dict[str, str], options: Any) -> int:
-    cast = words.Cast.from_options(options, env)
+    cast = words.Cast.from_options(chosen(words.PlayerOptions, options), env)
     try:
         players = {agent: None if policy == "human" else cast.player(policy) for agent, policy in who.items()}
         seed = secrets.randbits(31) if options.seed is None else options.seed

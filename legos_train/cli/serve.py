@@ -16,7 +16,8 @@ from typing import get_args
 
 from inference.server import Settings
 from inference.types import MAX_KV_BYTES, MAX_ROWS, PREFIX_CACHE_BYTES, Lookahead
-from legos_train.cli.arguments import Parser, add_loading
+from legos_train.cli.arguments import Parser
+from legos_train.cli.playing_flags import add_loading
 from legos_train.errors import PolicyError
 from legos_train.export import unpack
 from legos_train.players import words
@@ -73,7 +74,7 @@ def make_parser() -> Parser:
     number("--max-rows", MAX_ROWS, "maximum sequences decoded concurrently")
     number("--max-kv-mib", MAX_KV_BYTES >> 20, "maximum MiB for keys and values of running sequences")
     number("--prefix-cache-mib", PREFIX_CACHE_BYTES >> 20, "maximum MiB for cached prompt prefixes", least=0)
-    add_loading(p, threads=DEFAULTS.threads)
+    add_loading(p, default=DEFAULTS.threads)
     p.add_argument(
         "--lookahead",
         choices=get_args(Lookahead),

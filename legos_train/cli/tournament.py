@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from legos_train.cli.arguments import Parser, add_playing, env_names
-from legos_train.evaluation import Session, crossplay, leaderboard
+from legos_train.cli.arguments import Parser
+from legos_train.cli.playing_flags import add_playing, chosen, env_names
+from legos_train.evaluation import Session, SessionOptions, crossplay
 from legos_train.players import words
 
 DESCRIPTION = f"""Play every policy against every other in every env, in all seats, on the same seeds.
@@ -29,7 +30,7 @@ def make_parser() -> Parser:
     p = Parser("tournament", DESCRIPTION, EXAMPLES)
     env_names(p, "*")
     p.repeated("-m", "--policy", metavar="POLICY", help="a policy that takes part; give at least two")
-    p.number("-n", "--games", help="games per pair and env", default=128, least=1)
+    p.option(SessionOptions, "games", "-n", help="games per pair and env", default=128)
     p.value(
         "--leaderboard",
         type=Path,
@@ -46,14 +47,14 @@ def run(arguments: Sequence[str]) -> int:
     p = make_parser()
     options = p.parse_args(arguments)
     names = list(dict.fromkeys(map(words.spelled, options.policy)))
-    path = None if options.no_leaderboard else options.leaderboard or leaderboard.default_path()
+    path = None if options.no_leaderboard else options.leaderboard or crossplay.default_path()
     if not options.env and not names:
         if path is None or not path.exists():
             p.error(f"give envs and policies: there is no leaderboard at {path} to show")
-        return _show(crossplay.leaderboard_standings(leaderboard.Leaderboard(path), options.seed), options.json)
+        return _show(crossplay.leaderboard_standings(path, options.seed), options.json)
     if not options.env or len(names) < 2:
         p.error(f"a tournament needs at least one env and two different policies; got {options.env} and {names}")
-    return _show(crossplay.tournament(Session(options), names, path), options.json)
+    return _show(crossplay.tournament(Session(chosen(SessionOptions, options)), names, path), options.json)
 
 
 def _show(results: dict[str, Any], as_json: bool) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inference.address import hide_secrets
@@ -22,13 +22,15 @@ def merged(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def parse_assignments(pairs: Sequence[str], what: str) -> dict[str, object]:
+def parse_assignments(pairs: Sequence[str] | Mapping[str, object], what: str) -> dict[str, object]:
     """`["num_rounds=3", "wild=True", "memory=chat"]` as a dict: values are read as JSON or Python constants if
-    possible, else as text; in double quotes everything is text.
+    possible, else as text; in double quotes everything is text. A mapping stays as it is.
 
     Raises:
         SystemExit: a pair has no `=`; usage errors exit with 2.
     """
+    if isinstance(pairs, Mapping):
+        return dict(pairs)
     found: dict[str, object] = {}
     for pair in pairs:
         key, sign, value = pair.partition("=")

@@ -6,7 +6,6 @@ import re
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
-from tyro.conf import Suppress
 
 from legos_train.players.actors import checked_word
 from legos_train.settings import Arguments, Section, as_entries
@@ -70,7 +69,7 @@ class EvaluationSettings(Section):
     best: str | None = None
     """The metric that selects `RUN/best`, such as `nash_conv` or `gsm8k.accuracy`; none: the first metric of the first
     environment."""
-    env: Annotated[tuple[HeldOutEntry, ...], Suppress] = ()
+    env: tuple[HeldOutEntry, ...] = ()
     """Held-out environments: tables `[[eval.env]]`."""
 
     _entries = field_validator("env", mode="before")(as_entries)

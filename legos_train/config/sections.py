@@ -330,9 +330,12 @@ class ServerSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _one(cls, data: Any) -> Any:
-        if isinstance(data, dict) and isinstance(data.get("urls"), str):
-            return {**data, "urls": tuple(data["urls"].split(","))}
-        return data
+        """Addresses may share a text, with commas between them."""
+        given = data.get("urls") if isinstance(data, dict) else None
+        texts = [given] if isinstance(given, str) else given
+        if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+            return data
+        return {**data, "urls": tuple(url for text in texts for url in text.split(","))}
 
 
 class TinkerSettings(Section):

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
-from tyro.conf import Suppress
 
 from inference.address import SECRET_NAME, has_secret
 from inference.text import RENDERERS
@@ -63,13 +62,13 @@ else:
 class TrainConfig(Section):
     """One training run."""
 
-    env: Annotated[tuple[EnvEntry, ...], Suppress] = (EnvEntry(id="KuhnPoker-v0"),)
+    env: tuple[EnvEntry, ...] = (EnvEntry(id="KuhnPoker-v0"),)
     """The environments: an id, a list of ids, or tables `[[env]]` with id, weight and args."""
     env_args: Arguments = Field(default_factory=dict)
     """Constructor arguments, for a run with one environment."""
-    actors: Annotated[dict[str, ActorEntry], Suppress] = Field(default_factory=dict)
+    actors: dict[str, ActorEntry] = Field(default_factory=dict)
     """Who plays each role: tables `[actors.ROLE]` or `[actors."ENV/ROLE"]`."""
-    learner: Annotated[tuple[LearnerEntry, ...], Suppress] = ()
+    learner: tuple[LearnerEntry, ...] = ()
     """Several policies instead of one: tables `[[learner]]`, each with the roles it plays."""
     model: str = "tiny"
     """`tiny`, `small`, a model directory in mlx-lm's layout, or a hub name."""

@@ -1,6 +1,5 @@
 from . import crossplay as crossplay
 from . import exact_values as exact_values
-from . import leaderboard as leaderboard
 from . import outcomes as outcomes
 from .duel import head_to_head as head_to_head
 from .during_training import Measurer as Measurer
@@ -8,3 +7,4 @@ from .env_words import env_words as env_words
 from .eval_tasks import eval_tasks_of as eval_tasks_of
 from .eval_tasks import followed as followed
 from .session import Session as Session
+from .session_options import SessionOptions as SessionOptions

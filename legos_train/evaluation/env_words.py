@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import legos_envs
 from legos_envs import BadArguments, UnknownEnv
 from legos_envs.registry import NAMESPACE
 from legos_train.config import parse_assignments
+from legos_train.evaluation.session_options import Assignments
 
 NAMED = re.compile(r"([A-Za-z][\w.-]*)=(.+)")
 
@@ -36,7 +37,7 @@ class EnvWord(NamedTuple):
         return [self.id.rpartition(":")[0], *sources]
 
 
-def env_words(words: Iterable[str], assignments: Sequence[str], flag: str = "--arg") -> dict[str, EnvWord]:
+def env_words(words: Iterable[str], assignments: Assignments, flag: str = "--arg") -> dict[str, EnvWord]:
     """The envs by title.
 
     Args:

@@ -26,7 +26,7 @@ def what_to_change(records: Sequence[MetricsRow]) -> str:
     if endings["unscored"] >= MOSTLY * episodes:
         return (
             f"{endings['unscored']} of {episodes} episodes could not be scored: no verdict could be parsed; "
-            "give it a model that can judge (--actor judge=MODEL) or a scripted player"
+            "give it a model that can judge (--seat judge=MODEL) or a scripted player"
         )
     broken = [r["invalid_rate"] for r in records if r.get("invalid_rate") is not None]
     if broken and sum(broken) / len(broken) >= MOSTLY:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from legos_train.errors import PolicyError
 
 if TYPE_CHECKING:
     from legos_train.players.endpoint import EndpointPlayer
-from legos_train.players.actors import CONNECTIONS, TIMEOUT, TOKENS, default_tokens
+from legos_train.players.actors import TOKENS, default_tokens
 from legos_train.players.chat_api import checked_word, is_endpoint
 from legos_train.players.names import (
     PUBLISHED,
@@ -33,14 +32,16 @@ from legos_train.players.names import (
     spelled,
 )
 from legos_train.players.player import ModelPlayer
+from legos_train.players.player_options import Flag, PlayerOptions
 from legos_train.players.replies import read_reply
 from legos_train.players.strategies import FILE, is_strategy, strategy_table, write_strategy
 
 __all__ = [
-    "OPTIONS",
     "PUBLISHED",
     "WORDS",
     "Cast",
+    "Flag",
+    "PlayerOptions",
     "fingerprint",
     "is_code",
     "is_endpoint",
@@ -55,11 +56,6 @@ __all__ = [
     "write_strategy",
 ]
 
-OPTIONS = {
-    "temperature", "max_tokens", "renderer", "thinking", "thinking_tokens", "dequantize", "threads", "timeout",
-    "connections",
-}  # fmt: skip
-"""Arguments of `Cast` with a command-line option of the same name."""
 WORDS = """Policies:
   random, optimal, scripted:NAME   code; `legos envs show ENV` has the names
   human                            you, in the terminal
@@ -73,19 +69,12 @@ WORDS = """Policies:
 class Cast:
     """Creates players and keeps one engine per base model, so that adapters share it.
 
+    Arguments that are not below are described in `PlayerOptions`; `player` may be given another temperature.
+
     Args:
         env: the env in which scripted policies play, unless `player` is given another.
-        temperature: of models and endpoints, unless `player` is given another.
-        max_tokens: maximum tokens per action; by default those of `default_tokens`.
-        renderer: how conversations become tokens; `auto` takes the model's chat template.
         system: prepended to every conversation of models and endpoints.
-        thinking: `on`, `off`, or `auto` for the chat template's default, for models and endpoints.
-        thinking_tokens: maximum tokens per thought, within `max_tokens`; None: no separate limit.
-        dequantize: as for `inference.load`.
-        threads: as for `Engine.load`.
         ask: template of prompts to models and endpoints, see `replies`; "" for none.
-        timeout: seconds for one attempt at an endpoint.
-        connections: concurrent requests to one endpoint.
         body: additional fields of requests to endpoints.
     """
 
@@ -93,17 +82,17 @@ class Cast:
         self,
         env: AECEnv | None = None,
         *,
-        temperature: float = 1.0,
-        max_tokens: int | None = None,
-        renderer: str = "auto",
+        temperature: float = PlayerOptions.temperature,
+        max_tokens: int | None = PlayerOptions.max_tokens,
+        renderer: str = PlayerOptions.renderer,
         system: str | None = None,
-        thinking: str = "auto",
-        thinking_tokens: int | None = None,
-        dequantize: Dequantize = "auto",
-        threads: Threads | None = "auto",
+        thinking: str = PlayerOptions.thinking,
+        thinking_tokens: int | None = PlayerOptions.thinking_tokens,
+        dequantize: Dequantize = PlayerOptions.dequantize,
+        threads: Threads | None = PlayerOptions.threads,
         ask: str = "",
-        timeout: float = TIMEOUT,
-        connections: int = CONNECTIONS,
+        timeout: float = PlayerOptions.timeout,
+        connections: int = PlayerOptions.connections,
         body: Mapping[str, Any] | None = None,
     ):
         if given := [name for name in body or () if SECRET_NAME.fullmatch(name)]:
@@ -118,11 +107,10 @@ class Cast:
         self._models: dict[str, ModelPlayer] = {}
 
     @classmethod
-    def from_options(cls, options: argparse.Namespace, env: AECEnv | None = None, **others: Any) -> Cast:
-        """A cast from command-line options: every argument among them, `--reply` as `ask`, and `others`."""
-        named = {name: value for name, value in vars(options).items() if name in OPTIONS}
-        ask = {"ask": read_reply(options.reply).ask} if hasattr(options, "reply") else {}
-        return cls(env, **(named | ask | others))
+    def from_options(cls, options: PlayerOptions, env: AECEnv | None = None, **others: Any) -> Cast:
+        """A cast with these options, `reply` as `ask`, and `others`."""
+        named = {one.name: getattr(options, one.name) for one in fields(PlayerOptions) if one.name != "reply"}
+        return cls(env, ask=read_reply(options.reply).ask, **named, **others)
 
     def player(
         self, spec: str, env: AECEnv | None = None, *, temperature: float | None = None, system: str | None = None

@@ -233,7 +233,7 @@ def make_league(config: TrainConfig, arena: Arena, backend: WeightStore, *, fill
     if wrong := [name for name in asked if name not in envs] or ([] if envs else list(arena.envs)):
         raise ConfigError(
             f"league.mode = {config.league.mode!r} needs two trained seats in {', '.join(wrong)}; for a fixed "
-            "opponent use an actor instead, such as --actor ROLE=random"
+            "opponent use an actor instead, such as --seat ROLE=random"
         )
     if config.league.rule.needs_payoffs:
         others = " or ".join(repr(name) for name, row in MODES.items() if row.keeps_snapshots and not row.needs_payoffs)

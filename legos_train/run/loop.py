@@ -179,7 +179,7 @@ def _run(
                 parts.tell = progress.working
                 progress.note(f"{title}; run directory {run.path}")
                 if judged := parts.arena.judged_by_code:
-                    said = f"{JUDGE} judges, since {config.model} cannot; to change it: --actor judge=MODEL"
+                    said = f"{JUDGE} judges, since {config.model} cannot; to change it: --seat judge=MODEL"
                     progress.note(f"{', '.join(judged)}: {said}")
                 own_notes = () if parts.decisions is None else parts.decisions.notes
                 rare = notes.rarely_measured(config, parts.measurer)

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from inference import ServerUnavailable
+from legos_train.cli import eval as eval_cli
 from legos_train.cli import main as cli
-from legos_train.cli import serve, train
+from legos_train.cli import play, serve, setting_flags, train
 from legos_train.config import TrainConfig, parse_assignments, to_toml
 from legos_train.errors import ConfigError
 
@@ -198,20 +199,28 @@ sys.exit(main(["serve", "--port", "0"]))
     ],
 )
 def test_addresses_of_servers_are_joined_by_commas_or_spaces(words: list[str]) -> None:
-    config = train.parse(list(train.split_urls(words)), TrainConfig())
+    config = setting_flags.parse(words, TrainConfig())
     assert config.server.urls == ("http://a:1", "http://b:2")
 
 
 def test_an_address_of_vllm_says_so() -> None:
-    config = train.parse(list(train.split_urls(["--server.urls", "vllm://a:1,http://b:2/"])), TrainConfig())
+    config = setting_flags.parse(["--server.urls", "vllm://a:1,http://b:2/"], TrainConfig())
     assert config.server.urls == ("vllm://a:1", "http://b:2")
+
+
+@pytest.mark.parametrize("flag", ["--seat", "--actor"])
+def test_who_plays_is_told_with_one_flag_in_all_commands_and_its_older_name(flag: str) -> None:
+    seats = [flag, "judge=tiny", "--seat", "con=random"]
+    for verb, first in ((train, []), (eval_cli, ["Debate-v0", "-m", "tiny"]), (play, ["Debate-v0"])):
+        assert verb.make_parser().parse_args([*first, *seats]).seat == ["judge=tiny", "con=random"]
+    assert "--actor" not in train.make_parser().format_help() + eval_cli.make_parser().format_help()
 
 
 @pytest.mark.parametrize("word", ["none", "None"])
 def test_none_is_written_as_in_settings_files(word: str) -> None:
     base = TrainConfig()
     assert base.loss.kl_end is not None and base.average.kind != "none"
-    config = train.parse(["--loss.kl-end", word, "--monitor.kl", word, "--average.kind", "none"], base)
+    config = setting_flags.parse(["--loss.kl-end", word, "--monitor.kl", word, "--average.kind", "none"], base)
     assert (config.loss.kl_end, config.monitor.kl, config.average.kind) == (None, None, "none")
     assert 'kl_end = "none"' in to_toml(config)
 
@@ -224,6 +233,13 @@ def test_none_is_written_as_in_settings_files(word: str) -> None:
         (["chat", "--xyz"], "--xyz; accepted: --help, --model, --system"),
         (["train", "--optim.lr", "-1"], "optim.lr: must be greater than 0, got -1.0"),
         (["train", "--batch-size", "0"], "batch_size: must be greater than or equal to 1, got 0"),
+        (
+            ["train", "--steps", "many"],
+            "steps: must be a valid integer, unable to parse string as an integer, got 'many'",
+        ),
+        (["train", "--thinking", "yes"], "thinking: must be 'auto', 'on' or 'off', got 'yes'"),
+        (["train", "--credit.roles", "pro"], "credit.roles.pro: must be a valid string, got None"),
+        (["train", "--optim.lrr", "1"], "--optim.lrr 1; did you mean --optim.lr?"),
     ],
 )
 def test_an_unknown_flag_is_answered_with_the_nearest_and_a_wrong_value_with_what_is_accepted(

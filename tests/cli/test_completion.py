@@ -8,11 +8,11 @@ import subprocess
 import pytest
 
 from legos_train.cli import elsewhere
-from legos_train.cli.completion import script, settings, words
+from legos_train.cli.completion import script, words
 from legos_train.cli.main import VERBS, main
-from legos_train.cli.train import make_parser
+from legos_train.cli.train import full_parser
 
-TRAIN = {flag for action in make_parser()._actions for flag in action.option_strings} | {*settings()}
+TRAIN = full_parser().flags()
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +55,11 @@ def test_every_verb_is_known() -> None:
 def test_their_flag_is_none_of_ours_and_ours_exists(theirs: str) -> None:
     assert theirs not in TRAIN, "a flag that we have must not be refused"
     first, *rest = elsewhere.FLAGS[theirs].split()
-    assert {first, *(word for word in rest if word.startswith("--"))} <= TRAIN, elsewhere.FLAGS[theirs]
+    assert {first, *(word for word in rest if word.startswith("--"))} <= {*TRAIN}, elsewhere.FLAGS[theirs]
 
 
 def test_a_setting_of_ours_is_not_refused_for_its_last_word() -> None:
-    assert elsewhere.translated([f"{flag}=1" for flag in settings()], settings()) is None
+    assert elsewhere.translated([f"{flag}=1" for flag in TRAIN], TRAIN) is None
 
 
 @pytest.mark.parametrize(

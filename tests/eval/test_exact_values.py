@@ -14,7 +14,7 @@ import legos_envs
 from legos_envs import exact
 from legos_train import train
 from legos_train.cli.main import main
-from legos_train.evaluation import exact_values
+from legos_train.evaluation import exact_results, exact_values
 from legos_train.evaluation.exact_values import (
     PolicyTable,
     action_probabilities,
@@ -139,8 +139,8 @@ def test_long_exact_evaluations_show_their_progress(
         def close(self) -> None:
             seen.append((self.unit, 0, 0))
 
-    monkeypatch.setattr(exact_values, "MANY_POSITIONS", 5)
-    monkeypatch.setattr(exact_values, "ProgressLine", Line)
+    monkeypatch.setattr(exact_results, "MANY_POSITIONS", 5)
+    monkeypatch.setattr(exact_results, "ProgressLine", Line)
     main(["eval", "KuhnPoker-v0", "-m", "tiny", "-n", "2", "--json"])
     assert seen == [("positions", 6, 6), ("positions", 0, 0)] * 2
     seen.clear()

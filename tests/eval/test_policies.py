@@ -15,13 +15,14 @@ import pytest
 
 import legos_envs
 from legos_train import train
-from legos_train.cli import eval as eval_cli
 from legos_train.cli.main import main
 from legos_train.config import TrainConfig, from_dict
 from legos_train.errors import PolicyError
 from legos_train.evaluation.games import Pairing
 from legos_train.evaluation.outcomes import OUTCOMES
-from legos_train.evaluation.session import Session, prompted_roles, trained_args
+from legos_train.evaluation.session import Session
+from legos_train.evaluation.session_options import SessionOptions
+from legos_train.evaluation.trained_as import prompted_roles, trained_args
 from legos_train.players.words import Cast, fingerprint, is_code, locate, read_weights
 from legos_train.run.build import arena_of
 from tests.eval.stub import chat, legal, serving
@@ -340,14 +341,14 @@ def test_only_prompts_for_roles_of_the_env_are_missed(tmp_path: Path) -> None:
         'env = ["Debate-v0", "KuhnPoker-v0"]\n[actors.pro]\nsystem_prompt = "Be brief."\n'
         '[actors."Debate-v0/con"]\nsystem_prompt = "Be kind."\n[actors."KuhnPoker-v0/player_0"]\nsystem_prompt = "X."\n'
     )
-    session = Session(eval_cli.make_parser().parse_args(["KuhnPoker-v0", "Debate-v0", "-m", str(tmp_path)]))
+    session = Session(SessionOptions(env=["KuhnPoker-v0", "Debate-v0"]))
     kuhn, debate = (
         [said for said in session.remarks(Pairing(env, str(tmp_path), "random", sides)) if "--system" in said]
         for env, sides in (("KuhnPoker-v0", (("player_0",), ("player_1",))), ("Debate-v0", (("pro",), ("con",))))
     )
     assert len(kuhn) == len(debate) == 1
     assert "prompts for player_0; there" in kuhn[0] and "prompts for con, pro; there" in debate[0]
-    session = Session(eval_cli.make_parser().parse_args(["Nim-v0", "-m", str(tmp_path)]))
+    session = Session(SessionOptions(env=["Nim-v0"]))
     pairing = Pairing("Nim-v0", str(tmp_path), "random", (("player_0",), ("player_1",)))
     assert not [said for said in session.remarks(pairing) if "--system" in said]
 
@@ -363,8 +364,7 @@ def test_only_prompts_for_roles_of_the_env_are_missed(tmp_path: Path) -> None:
 )
 def test_the_same_env_arguments_as_in_training_are_not_remarked(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.toml").write_text(text)
-    words = ["KuhnPoker-v0", "-m", str(tmp_path), "--arg", "action_format=boxed"]
-    session = Session(eval_cli.make_parser().parse_args(words))
+    session = Session(SessionOptions(env=["KuhnPoker-v0"], arg={"action_format": "boxed"}))
     args = session.envs["KuhnPoker-v0"].args
     pairing = Pairing("KuhnPoker-v0", str(tmp_path), "random", (("player_0",), ("player_1",)), args)
     assert not [said for said in session.remarks(pairing) if "env arguments" in said]

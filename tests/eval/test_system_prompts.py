@@ -7,25 +7,24 @@ import time
 
 import pytest
 
-from legos_train.cli import eval as eval_cli
 from legos_train.cli.main import main
-from legos_train.evaluation import Session
+from legos_train.evaluation import Session, SessionOptions
 from tests.eval.stub import chat, legal, serving
 
 
-def session(*words: str) -> Session:
-    return Session(eval_cli.make_parser().parse_args(["Debate-v0", "-m", "random", *words]))
+def session(*texts: str) -> Session:
+    return Session(SessionOptions(env=["Debate-v0"], system=texts))
 
 
 def test_a_prompt_of_a_role_an_agent_or_everybody() -> None:
-    found = session("--system", "pro=Argue for it: x=1.", "--system", "Be brief.", "--system", "judge=Be just.")
+    found = session("pro=Argue for it: x=1.", "Be brief.", "judge=Be just.")
     systems = found.systems["Debate-v0"]
     assert found.system == "Be brief." and systems["judge"] == "Be just."
     assert {text for name, text in systems.items() if name.startswith("pro")} == {"Argue for it: x=1."}
-    assert session("--system", "Answer with x=1.").system == "Answer with x=1."
+    assert session("Answer with x=1.").system == "Answer with x=1."
     assert session().systems == {} and session().system is None
     with pytest.raises(ValueError, match="second general prompt; for one role write --system ROLE=TEXT"):
-        session("--system", "a", "--system", "b")
+        session("a", "b")
 
 
 def test_each_seat_is_sent_its_own(capsys: pytest.CaptureFixture[str]) -> None:

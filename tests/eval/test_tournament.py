@@ -14,8 +14,8 @@ from legos_envs.scoring.ratings import bradley_terry
 from legos_train.cli.main import main
 from legos_train.cli.tournament import lines
 from legos_train.evaluation import crossplay
-from legos_train.evaluation.crossplay import online, payoffs, ratings, standings
 from legos_train.evaluation.leaderboard import Leaderboard, LeaderboardError, Meeting, default_path
+from legos_train.evaluation.standings import online, payoffs, ratings, standings
 from legos_train.players import words
 from tests.eval.stub import chat, error, legal, serving
 
@@ -163,7 +163,7 @@ def test_few_seeds_widen_the_interval_of_a_rating() -> None:
     few = [Meeting(f"{seed}", "e", "a", "b", seed % 2, seed) for seed in range(6)]
     low, high = ratings(few, 0)["a"]["ci95"]  # type: ignore[misc]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crossplay, "expanded_levels", lambda n: (0.025, 0.975))
+        patch.setattr("legos_train.evaluation.standings.expanded_levels", lambda n: (0.025, 0.975))
         plain = ratings(few, 0)["a"]["ci95"]
     assert high - low > np.ptp(plain) + 10
 

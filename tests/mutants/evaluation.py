@@ -158,7 +158,7 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "legos_train/evaluation/crossplay.py",
+        "legos_train/evaluation/standings.py",
         "tests/eval/test_tournament.py",
         (
             "payoffs-transposed",

@@ -198,7 +198,7 @@ def test_a_run_that_never_has_anything_to_train_on_ends_early_with_3_and_says_wh
     flags = [*FLAGS, "--batch-size", "2", "--eval.games", "2", "--actor", "judge=base"]
     assert main(["train", "--env", "Debate-v0", *flags, "--run-dir", str(tmp_path / "run")]) == 3
     said = capsys.readouterr().err
-    assert "steps in a row had nothing to train on" in said and "--actor judge=MODEL" in said
+    assert "steps in a row had nothing to train on" in said and "--seat judge=MODEL" in said
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from legos_train.cli.main import main
 from legos_train.config import to_toml
 from legos_train.disk import RunDirectory, checkpoint
 from legos_train.errors import RunError
-from legos_train.evaluation.session import trained_args
+from legos_train.evaluation.trained_as import trained_args
 from tests.train.helpers import digest, identify, small
 
 RUN = [

@@ -13,8 +13,8 @@ from inference.loading import find_model, is_here, load
 from legos_envs.tasks import given_items, raw_rows
 from legos_envs.tasks.problems import DataSetUnavailable
 from legos_train.cli import train as train_command
-from legos_train.cli import train as train_flags
 from legos_train.cli.main import main
+from legos_train.cli.setting_flags import applied, given
 from legos_train.config import TrainConfig, from_dict, preset, preset_names, sizes
 from legos_train.errors import ConfigError
 from legos_train.model.mlx_backend import MLXBackend
@@ -137,9 +137,9 @@ def test_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_a_learning_rate_for_another_model_is_noted(words: str, noted: bool) -> None:
     """Kuhn poker stood still for 300 steps with the rate of a model of 1.7 billion parameters."""
-    options, rest = train_command.make_parser().parse_known_args(words.split())
-    config = train_command.parse(rest, from_dict(train_command.settings(options, rest), "settings"))
-    said = train_command.fitted_to_another(options, rest, config)
+    options = train_command.full_parser().parse_args(words.split())
+    config = applied(given(options), from_dict(train_command.settings(options), "settings"))
+    said = train_command.fitted_to_another(options, config)
     assert (said is not None) == noted and (not noted or "4e-05 fits the size 1.7b, and perhaps not tiny" in said)
 
 
@@ -165,8 +165,8 @@ def test_without_the_hub_training_ends_in_words(
 
 def limits(*more: str) -> tuple[int | None, int | None, str]:
     """Tokens of an action and of a thought, and the switch, of the debate preset with more flags."""
-    options, rest = train_flags.make_parser().parse_known_args(["--preset", "debate", "--size", "4b", *more])
-    config = train_flags.parse(rest, from_dict(train_flags.settings(options, rest)))
+    options = train_command.full_parser().parse_args(["--preset", "debate", "--size", "4b", *more])
+    config = applied(given(options), from_dict(train_command.settings(options)))
     return config.sampling.max_tokens, config.sampling.thinking_tokens, config.thinking
 
 
@@ -200,8 +200,8 @@ def test_whether_a_model_is_here(tmp_path: Path) -> None:
 def test_a_file_may_name_its_preset(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('preset = "nim"\nsteps = 3\n')
-    options = train_flags.make_parser().parse_args(["--config", str(file)])
-    for config in (TrainConfig.load(file), from_dict(train_flags.settings(options))):
+    options = train_command.make_parser().parse_args(["--config", str(file)])
+    for config in (TrainConfig.load(file), from_dict(train_command.settings(options))):
         assert config.env[0].id == "Nim-v0" and config.steps == 3
     for wrong in ('"nin"', "5"):
         file.write_text(f"preset = {wrong}\n")

@@ -13,6 +13,7 @@ import pytest
 
 from legos_train import train
 from legos_train.cli import train as cli_train
+from legos_train.cli.setting_flags import given
 from legos_train.config.sections import LogSettings
 from legos_train.errors import RunError
 from legos_train.observe.report.trackers import COLUMNS, TRACKERS, episode_rows, flatten
@@ -24,7 +25,8 @@ HAVE = {name: importlib.util.find_spec(name) is not None for name in ("wandb", "
 def test_every_tracker_of_the_settings_can_be_opened() -> None:
     """Those that take a project's name are options of `legos train` too."""
     assert {name for name, field in LogSettings.model_fields.items() if field.title} == set(TRACKERS)
-    assert set(cli_train.PROJECTS) == {"wandb", "trackio"} and cli_train.ALIASES["wandb"] == "--logs.wandb"
+    assert set(cli_train.PROJECTS) == {"wandb", "trackio"}
+    assert given(cli_train.make_parser().parse_args(["--wandb", "mine"])) == {"--logs.wandb": "mine"}
 
 
 def test_nested_numbers_become_flat() -> None:

@@ -195,7 +195,7 @@ STEP: dict[str, Any] = {"step": 1, "episodes": 10, "turns": 20, "outcomes": {"en
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"outcomes": {"unscored": 10}}, "--actor judge=MODEL"),
+        ({"outcomes": {"unscored": 10}}, "--seat judge=MODEL"),
         ({"invalid_rate": 1.0}, "in 100% of the games the policy made an invalid move"),
         ({"dropped": {"too_long": 20}}, "20 of 20 prompts and actions did not fit: raise --context"),
         ({"dropped": {"cut": 20}}, "--sampling.max-tokens"),
