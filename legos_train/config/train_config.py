@@ -46,7 +46,7 @@ from legos_train.config.wording import explained
 from legos_train.credit import METHODS, CreditSettings
 from legos_train.errors import ConfigError
 from legos_train.league import LeagueSettings
-from legos_train.loss import LossSettings
+from legos_train.loss import LOSSES, LossSettings
 from legos_train.players import actors, replies
 from legos_train.settings import Arguments, Section, as_entries, as_named
 
@@ -179,9 +179,10 @@ class TrainConfig(Section):
         if self.loss.token_loss.all_actions:
             self._check_all_actions()
         elif self.branch != BranchSettings():
+            over_all = " and ".join(repr(name) for name, row in LOSSES.items() if row.all_actions)
             raise ValueError(
-                "[branch] values actions for the losses 'expected' and 'mirror' and has no effect for "
-                f"{self.loss.name!r}; leave it out"
+                f"[branch] values actions for the losses {over_all} and has no effect for {self.loss.name!r}; "
+                "leave it out"
             )
         if self.loss.token_loss.imitates and self.filter.zero_advantages:
             name = repr(self.loss.name)
@@ -242,16 +243,17 @@ class TrainConfig(Section):
             raise ValueError(str(error)) from None
         every = [self, *own.values()]
         kinds = {
-            (one.loss.name, one.loss.explore, one.loss.mirror_step, one.loss.mirror_floor, one.credit.return_scale)
+            (one.loss.name, *one.loss.options.values(), one.credit.return_scale)
             if one.loss.token_loss.all_actions
             else None
             for one in every
         }
         if len(kinds) > 1:
-            names = [one.loss.name for one in every if one.loss.token_loss.all_actions]
+            loss = next(one.loss for one in every if one.loss.token_loss.all_actions)
+            same = ", ".join(f"loss.{name}" for name in loss.options)
             raise ValueError(
-                f"loss.name = {names[0]!r} values a game for all learners at once: use it for all learners, with the "
-                "same loss.explore, loss.mirror_step, loss.mirror_floor and credit.return_scale, or for none of them"
+                f"loss.name = {loss.name!r} values a game for all learners at once: use it for all learners, with the "
+                f"same {same} and credit.return_scale, or for none of them"
             )
 
     @property
