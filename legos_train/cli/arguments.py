@@ -13,9 +13,10 @@ from typing import Any, NoReturn, get_args
 from inference.address import hide_secrets
 from inference.text import RENDERERS
 from inference.thoughts import THINKING
-from inference.types import Dequantize, Threads
+from inference.types import NUMBERS, Dequantize, Threads
 from legos_train.cli import elsewhere
 from legos_train.players import actors, replies
+from legos_train.settings import DRAW_OPTIONS
 
 ENV = "an id from `legos envs list`, module:Name-v0 or file.py:Name-v0"
 
@@ -51,17 +52,23 @@ class Parser(argparse.ArgumentParser):
         default: float | None = None,
         least: float = 0,
         most: float = math.inf,
+        above: bool = False,
         type: type = int,
         metavar: str = "N",
     ) -> None:
-        """An option with a number from `least` to `most`; anything else is a usage error."""
+        """An option with a number from `least` (or `above` it) to `most`; anything else is a usage error."""
         self.value(*flags, metavar=metavar, help=help, default=default, type=type)
         name = flags[-1].lstrip("-")
 
         def check(options: argparse.Namespace) -> None:
             value = getattr(options, name.replace("-", "_"))
-            if value is not None and not (least <= value <= most and math.isfinite(value)):
-                limits = f"at least {least}" if most == math.inf else f"from {least} to {most}"
+            if value is None:
+                return
+            if not (math.isfinite(value) and value <= most and (value > least if above else value >= least)):
+                low = f"above {least}" if above else f"at least {least}"
+                limits = (
+                    low if most == math.inf else f"{low} and at most {most}" if above else f"from {least} to {most}"
+                )
                 self.error(f"--{name} must be {limits}, got {value}")
 
         self._checks.append(check)
@@ -152,9 +159,25 @@ def add_asking(p: Parser) -> None:
     add_loading(p)
 
 
+def add_drawing(p: Parser) -> None:
+    """Adds the numbers of `inference.DrawParams`."""
+    for option in (option for option in NUMBERS if option.name in DRAW_OPTIONS):
+        row, bounds = DRAW_OPTIONS[option.name], option.bounds
+        p.number(
+            f"--{option.name.replace('_', '-')}",
+            help=row.text.rstrip("."),
+            default=row.default,
+            least=bounds.get("ge", bounds.get("gt", 0)),
+            above="gt" in bounds,
+            most=bounds.get("le", math.inf),
+            type=option.kind,
+            metavar="N" if option.kind is int else option.name[0].upper(),
+        )
+
+
 def add_sampling(p: Parser) -> None:
     """Adds the sampling options for models and endpoints, for `eval`, `tournament` and `exploit`."""
-    p.number("--temperature", help="sampling temperature of models and endpoints", default=1.0, type=float, metavar="T")
+    add_drawing(p)
     bundled = ", ".join(f"{most} for `{model}`" for model, most in actors.BUNDLED_TOKENS.items())
     usual = f"(default: {bundled}, otherwise {actors.TOKENS})"
     p.number("--max-tokens", help=f"maximum tokens per action {usual}", least=1)

@@ -12,7 +12,7 @@ from inference import BUNDLED, Completion, InferenceError, Request
 from inference.text import RENDERERS, Conversation
 from inference.thoughts import THINKING
 from legos_envs import Decision
-from legos_train.cli.arguments import Parser, add_loading
+from legos_train.cli.arguments import Parser, add_drawing, add_loading
 from legos_train.errors import PolicyError
 from legos_train.observe import plain_text
 from legos_train.players import ModelPlayer, words
@@ -36,9 +36,7 @@ def make_parser() -> Parser:
         "-m", "--model", default="tiny", metavar="MODEL", help="a run, a model, an adapter or an endpoint URL#MODEL"
     )
     p.value("--system", metavar="TEXT", help="system prompt (default: none)")
-    p.number(
-        "--temperature", help="sampling temperature; 0: always the top token", default=1.0, type=float, metavar="T"
-    )
+    add_drawing(p)
     p.number("--max-tokens", help="maximum tokens per answer", default=MOST_TOKENS, least=1)
     p.number("--seed", help="the same seed gives the same answers (default: random)", metavar="S")
     p.value("--renderer", default="auto", metavar="NAME", help=f"how messages become tokens: {', '.join(RENDERERS)}")

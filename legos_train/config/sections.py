@@ -13,6 +13,7 @@ from legos_train.config.curriculum_settings import SAMPLER_ROWS as SAMPLER_ROWS 
 from legos_train.config.curriculum_settings import CurriculumSettings as CurriculumSettings  # noqa: PLC0414
 from legos_train.config.eval_settings import EvaluationSettings as EvaluationSettings  # noqa: PLC0414
 from legos_train.config.eval_settings import HeldOutEntry as HeldOutEntry  # noqa: PLC0414
+from legos_train.config.sampling_settings import SamplingSettings as SamplingSettings  # noqa: PLC0414
 from legos_train.players.actors import checked_word
 from legos_train.settings import Arguments, Section, as_named
 
@@ -109,23 +110,6 @@ class LoRASettings(Section):
     """Rank of every adapter matrix pair."""
     scale: float = Field(default=8.0, gt=0)
     """Factor on the product B A (mlx-lm's `scale`, PEFT's alpha / rank)."""
-
-
-class SamplingSettings(Section):
-    """How actions are sampled during training."""
-
-    temperature: float = Field(default=1.0, ge=0)
-    """Divides the logits; 0 takes the most likely token."""
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    """Sample from the most likely tokens that together have this probability; 1: from all."""
-    max_tokens: int | None = Field(default=None, ge=1)
-    """Maximum tokens per action; none: a limit that suits the bundled model, or 1024 for any other model."""
-    thinking_tokens: int | None = Field(default=None, ge=0)
-    """Maximum tokens per thought, which count towards `max_tokens`; at the limit the thought is closed and the action
-    follows. None: no separate limit."""
-    max_mismatch: float | None = Field(default=None, gt=0)
-    """The run stops if sampler and trainer disagree by more than this, in nats, on the log-probability of a token
-    sampled from the current weights. None: 0.1 in float32 on a CPU, otherwise 3, since half precision rounds."""
 
 
 class OptimSettings(Section):

@@ -244,7 +244,7 @@ class Session:
             *("thinking", "thinking_tokens", "reply"),
         )
         values = {name: getattr(self.options, name) for name in names if hasattr(self.options, name)}
-        values["system"] = self.system
+        values |= {"system": self.system, **self.cast.draw.unusual}
         values |= {"systems": self.systems} if self.systems else {}
         return {"version": legos_envs.__version__, **values, "seats": self.fixed, "body": self.cast.body}
 

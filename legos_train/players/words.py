@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from pettingzoo import AECEnv
 
-from inference import BUNDLED
+from inference import BUNDLED, DrawParams
 from inference.address import KEY_PLACE, SECRET_NAME
 from inference.thoughts import THINKING
-from inference.types import Dequantize, Threads
+from inference.types import UNCHANGED, Dequantize, Threads
 from legos_envs import Policy, exact, policies
 from legos_train.errors import PolicyError
 
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 OPTIONS = {
-    "temperature", "max_tokens", "renderer", "thinking", "thinking_tokens", "dequantize", "threads", "timeout",
+    "max_tokens", "renderer", "thinking", "thinking_tokens", "dequantize", "threads", "timeout",
     "connections",
 }  # fmt: skip
 """Arguments of `Cast` with a command-line option of the same name."""
@@ -75,7 +75,7 @@ class Cast:
 
     Args:
         env: the env in which scripted policies play, unless `player` is given another.
-        temperature: of models and endpoints, unless `player` is given another.
+        draw: how models and endpoints draw tokens, unless `player` is given another temperature.
         max_tokens: maximum tokens per action; by default those of `default_tokens`.
         renderer: how conversations become tokens; `auto` takes the model's chat template.
         system: prepended to every conversation of models and endpoints.
@@ -93,7 +93,7 @@ class Cast:
         self,
         env: AECEnv | None = None,
         *,
-        temperature: float = 1.0,
+        draw: DrawParams = UNCHANGED,
         max_tokens: int | None = None,
         renderer: str = "auto",
         system: str | None = None,
@@ -109,10 +109,14 @@ class Cast:
         if given := [name for name in body or () if SECRET_NAME.fullmatch(name)]:
             raise PolicyError(f"the field {given[0]!r} would be stored with the results: a key belongs in {KEY_PLACE}")
         self.env = env
-        self.temperature, self.max_tokens, self.renderer, self.system = temperature, max_tokens, renderer, system
+        self.draw, self.max_tokens, self.renderer, self.system = draw, max_tokens, renderer, system
         self.thinking, self.thinking_tokens, self.ask = thinking, thinking_tokens, ask
         self.dequantize, self.threads = dequantize, threads
-        self.timeout, self.connections, self.body = timeout, connections, {**self._thinking_body(), **(body or {})}
+        self.timeout, self.connections, self.body = (
+            timeout,
+            connections,
+            {**self._filters(), **self._thinking_body(), **(body or {})},
+        )
         self._engines: dict[str, tuple[Any, Any]] = {}
         self._endpoints: dict[tuple[str, float, str | None], EndpointPlayer] = {}
         self._models: dict[str, ModelPlayer] = {}
@@ -121,6 +125,7 @@ class Cast:
     def from_options(cls, options: argparse.Namespace, env: AECEnv | None = None, **others: Any) -> Cast:
         """A cast from command-line options: every argument among them, `--reply` as `ask`, and `others`."""
         named = {name: value for name, value in vars(options).items() if name in OPTIONS}
+        named["draw"] = DrawParams.of(options)
         ask = {"ask": read_reply(options.reply).ask} if hasattr(options, "reply") else {}
         return cls(env, **(named | ask | others))
 
@@ -149,13 +154,13 @@ class Cast:
         if is_strategy(spec):
             return saved_strategy(spec, self.env if env is None else env)
         if is_endpoint(spec):
-            warmth = self.temperature if temperature is None else temperature
+            warmth = self.draw.temperature if temperature is None else temperature
             return self._endpoint(spec, warmth, self.system if system is None else system)
         if spec not in self._models:
             self._models[spec] = self._model(*locate(spec))
         found = self._models[spec]
         found = found if system is None else replace(found, system=system)
-        return found if temperature is None else replace(found, temperature=temperature)
+        return found if temperature is None else replace(found, draw=replace(found.draw, temperature=temperature))
 
     def identity(self, spec: str, temperature: float | None = None) -> dict[str, Any]:
         """What, besides its name, determines a policy's play, as JSON values: equal for equal evaluations.
@@ -168,10 +173,10 @@ class Cast:
             return {}
         if is_strategy(spec):
             return {"strategy": hashlib.sha256((Path(spec) / FILE).read_bytes()).hexdigest()[:12]}
-        warmth = self.temperature if temperature is None else temperature
+        warmth = self.draw.temperature if temperature is None else temperature
         sampling = {"temperature": warmth, "max_tokens": self.max_tokens, "system": self.system}
         asked = {"thinking": self.thinking, "thinking_tokens": self.thinking_tokens, "ask": self.ask}
-        sampling |= {name: value for name, value in asked.items() if value not in ("auto", None, "")}
+        sampling |= {name: value for name, value in asked.items() if value not in ("auto", None, "")} | self._filters()
         if is_endpoint(spec):
             return {**sampling, "body": self.body} if self.body else sampling
         base, adapter = locate(spec)
@@ -181,6 +186,10 @@ class Cast:
         if base in BUNDLED or (Path(base) / "config.json").exists():  # models on the hub keep their names
             own["weights"] = bundled_digest(base) or base_digest(Path(base))[:12]
         return {**sampling, **own}
+
+    def _filters(self) -> dict[str, Any]:
+        """The numbers of `draw` besides the temperature that change something, which are fields of a request, too."""
+        return replace(self.draw, temperature=UNCHANGED.temperature).unusual
 
     def _thinking_body(self) -> dict[str, Any]:
         """The thinking switch and its limit as fields of a request, with vLLM's names."""
@@ -234,7 +243,7 @@ class Cast:
             engine,
             renderer,
             name,
-            self.temperature,
+            self.draw,
             max_tokens=room,
             system=self.system,
             thinking_tokens=self.thinking_tokens,

@@ -1,3 +1,4 @@
+from .method_options import DRAW_OPTIONS as DRAW_OPTIONS
 from .method_options import Option as Option
 from .method_options import merged_options as merged_options
 from .method_options import options_declared as options_declared

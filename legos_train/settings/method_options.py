@@ -1,4 +1,4 @@
-"""Options of methods: arguments of a class or a function that become settings, with their accepted values and help."""
+"""Options that become settings, with accepted values and help: arguments of methods, and `inference.DrawParams`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 
 from pydantic import Field, create_model
 
+from inference.types import NUMBERS, UNCHANGED, DrawParams
 from legos_train.settings.section import Section
 
 
@@ -44,7 +45,7 @@ def options_declared(kind: str, name: str, method: Callable[..., Any], given: It
         if parameter.default is parameter.empty:
             raise TypeError(f"{kind} {name!r}: the option {option!r} needs a default, to be a setting")
         annotation = _evaluated(function, option, type(parameter.default))
-        text = _described(annotation) or _arguments(method).get(option, option.replace("_", " ") + ".")
+        text = _described(annotation) or _described_below("Args", method).get(option, option.replace("_", " ") + ".")
         options[option] = Option(annotation, parameter.default, text, (name,))
     return options
 
@@ -71,11 +72,12 @@ def merged_options(kind: str, methods: Mapping[str, Mapping[str, Option]]) -> di
 
 def settings_with(base: type[Section], name: str, options: Mapping[str, Option]) -> Any:
     """A model called `name` in the module of its base, with a setting for each option."""
-    fields = {
-        option: (row.annotation, Field(row.default, description=f"`{'`, `'.join(row.methods)}`: {row.text}"))
-        for option, row in options.items()
-    }
+    fields = {option: (row.annotation, Field(row.default, description=_help(row))) for option, row in options.items()}
     return create_model(name, __base__=base, __doc__=base.__doc__, __module__=base.__module__, **fields)  # type: ignore[call-overload]
+
+
+def _help(row: Option) -> str:
+    return f"`{'`, `'.join(row.methods)}`: {row.text}" if row.methods else row.text[:1].upper() + row.text[1:]
 
 
 def _evaluated(function: Any, name: str, default: type) -> Any:
@@ -98,8 +100,14 @@ def _described(annotation: Any) -> str:
     return next((text for part in get_args(annotation) if (text := getattr(part, "description", None))), "")
 
 
-def _arguments(method: Any) -> dict[str, str]:
-    """What the docstring of a method says of each argument, on one line."""
-    _, _, rest = inspect.cleandoc(method.__doc__ or "").partition("\nArgs:\n")
+def _described_below(heading: str, thing: Any) -> dict[str, str]:
+    """What a docstring says of each name below a heading, on one line."""
+    _, _, rest = inspect.cleandoc(thing.__doc__ or "").partition(f"\n{heading}:\n")
     entries = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", rest.partition("\n\n")[0], re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}
+
+
+_texts = _described_below("Attributes", DrawParams)
+_kinds: dict[str, Any] = {one.name: Annotated[one.kind, Field(**one.bounds)] for one in NUMBERS}  # type: ignore[call-overload]
+DRAW_OPTIONS = {name: Option(_kinds[name], usual, _texts.get(name, name)) for name, usual in vars(UNCHANGED).items()}
+"""The numbers of `DrawParams` as settings."""
