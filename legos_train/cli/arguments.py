@@ -171,7 +171,7 @@ def add_drawing(p: Parser) -> None:
             above="gt" in bounds,
             most=bounds.get("le", math.inf),
             type=option.kind,
-            metavar="N" if option.kind is int else option.name[0].upper(),
+            metavar="N" if option.kind is int else option.name.split("_")[-1][0].upper(),
         )
 
 

@@ -27,6 +27,7 @@ from legos_train.config import (
 )
 from legos_train.errors import ConfigError, NothingToLearn
 from legos_train.evaluation import env_words
+from legos_train.players import actors
 
 PLAIN = "kuhn"
 DESCRIPTION = """Train a model by self-play. Plain `legos train` is `--preset kuhn`: the bundled model on Kuhn poker."""
@@ -78,7 +79,7 @@ def make_parser() -> Parser:
     p.repeated(
         "--actor",
         metavar="ROLE=MODEL",
-        help="who plays a role: policy, base, random, a run directory, an endpoint",
+        help=f"who plays a role: {actors.listed('policy', 'base', mark='')}",
     )
     p.repeated(
         "--learner",

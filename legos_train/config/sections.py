@@ -14,7 +14,7 @@ from legos_train.config.curriculum_settings import CurriculumSettings as Curricu
 from legos_train.config.eval_settings import EvaluationSettings as EvaluationSettings  # noqa: PLC0414
 from legos_train.config.eval_settings import HeldOutEntry as HeldOutEntry  # noqa: PLC0414
 from legos_train.config.sampling_settings import SamplingSettings as SamplingSettings  # noqa: PLC0414
-from legos_train.players.actors import checked_word
+from legos_train.players.actors import checked_word, listed
 from legos_train.settings import Arguments, Section, as_named
 
 
@@ -71,9 +71,11 @@ class ActorEntry(Section):
     """Sampling temperature; none: `sampling.temperature`, or 0 for a seat that is not trained."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Maximum tokens per action; none: `sampling.max_tokens`."""
-    model: Annotated[str, AfterValidator(checked_word)] | None = None
-    """`policy`, `base`, or a policy of `legos eval` (`random`, `optimal`, a run directory, an endpoint's URL). None:
-    the policy for seats that are trained, the base model for judges."""
+    model: Annotated[str, AfterValidator(checked_word)] | None = Field(
+        default=None,
+        description=f"Who plays: {listed('policy', 'base')}. None: the policy for seats that are trained, the base "
+        "model for judges.",
+    )
     trainable: bool = True
     """Whether the role may be trained on; off: it plays, but its actions never enter a batch."""
 

@@ -9,6 +9,9 @@ from typing import Any
 from inference import DrawParams
 from legos_envs import Policy
 from legos_train.players.chat_api import checked_word as checked_word  # noqa: PLC0414  settings validate with it
+from legos_train.players.policy_kinds import ENDPOINT as ENDPOINT  # noqa: PLC0414
+from legos_train.players.policy_kinds import HUMAN as HUMAN  # noqa: PLC0414
+from legos_train.players.policy_kinds import listed as listed  # noqa: PLC0414
 
 POLICY, BASE, LEAGUE = "policy", "base", "league:"
 TOKENS = 1024
@@ -28,9 +31,8 @@ class Actor(DrawParams):
         role: a role of the environments, or `ENV/ROLE` for one environment of several.
         system_prompt: prepended to the conversation.
         max_tokens: maximum tokens per action; None: the run's `sampling.max_tokens`.
-        model: `"policy"` (the weights being trained), `"base"` (the model without its adapter), a name of `legos eval`
-            (`"random"`, `"optimal"`, `"scripted:NAME"`, `"runs/x@best"`, an endpoint's URL `"http://host/v1#model"`),
-            or a function from a `legos_envs.Decision` to the text of the action, which may be a coroutine function.
+        model: `"policy"` (the weights being trained), `"base"` (without its adapter), a policy of `legos eval` such as `"random"`, or a function from a `legos_envs.Decision` to the text of the action, which may be a
+            coroutine function.
         trainable: if off, the role plays but is not trained on. Only actions of `"policy"` are ever trained on.
         thinking_tokens: maximum tokens per thought, within `max_tokens`; None: no separate limit.
         learner: which of several learners `"policy"` is; set by the arena.

@@ -16,14 +16,9 @@ from inference.files import tensors
 from legos_train.disk import bases
 from legos_train.errors import PolicyError
 from legos_train.players.chat_api import is_endpoint
+from legos_train.players.policy_kinds import CODE_POLICIES, listed
 
 PUBLISHED = ("last", "average", "best")
-CODE_POLICIES = ("random", "optimal", "human", "scripted")
-ACCEPTED = (
-    f"random, optimal, human, scripted:NAME, {', '.join(BUNDLED)}, a model directory or hub name (with +ADAPTER if "
-    "wanted), an adapter directory, a run directory (with @last, @average, @best or @step_N), a strategy directory of "
-    "`legos exploit`, an endpoint http://HOST:PORT/v1#MODEL"
-)
 
 
 def spelled(spec: str) -> str:
@@ -92,7 +87,7 @@ def locate(spec: str) -> tuple[str, Path | None]:
         return spec, None
     near = difflib.get_close_matches(spec, (*CODE_POLICIES, *BUNDLED), 1)
     hint = f" Did you mean http://{spec}?" if "#" in spec else f" Did you mean {near[0]!r}?" if near else ""
-    raise PolicyError(f"no policy {spec!r}.{hint} Accepted: {ACCEPTED}")
+    raise PolicyError(f"no policy {spec!r}.{hint} Accepted: {listed(but=(), mark='', brief=False)}")
 
 
 def run_and_weights(spec: str) -> tuple[str, str]:

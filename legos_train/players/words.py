@@ -1,4 +1,4 @@
-"""From a name to a player: `random`, `optimal`, `tiny`, a model, an adapter, a run directory, an endpoint."""
+"""From the name of a policy, of any of `POLICY_KINDS`, to a player."""
 
 from __future__ import annotations
 
@@ -33,19 +33,20 @@ from legos_train.players.names import (
     spelled,
 )
 from legos_train.players.player import ModelPlayer
+from legos_train.players.policy_kinds import policy_help
 from legos_train.players.replies import read_reply
 from legos_train.players.strategies import FILE, is_strategy, strategy_table, write_strategy
 
 __all__ = [
     "OPTIONS",
     "PUBLISHED",
-    "WORDS",
     "Cast",
     "fingerprint",
     "is_code",
     "is_endpoint",
     "is_strategy",
     "locate",
+    "policy_help",
     "read_weights",
     "run_and_weights",
     "run_settings",
@@ -60,14 +61,6 @@ OPTIONS = {
     "connections",
 }  # fmt: skip
 """Arguments of `Cast` with a command-line option of the same name."""
-WORDS = """Policies:
-  random, optimal, scripted:NAME   code; `legos envs show ENV` has the names
-  human                            you, in the terminal
-  tiny, small, DIRECTORY, ORG/NAME a model, +ADAPTER with LoRA weights; or an adapter directory alone
-  runs/x, runs/x@best              a run's published weights, its best; @last, @average, @step_40
-  runs/x/exploiter                 a strategy that `legos exploit` saved
-  http://HOST:PORT/v1#MODEL        a server with OpenAI's API; its key is read from LEGOS_API_KEY
-                                   (OPENAI_API_KEY, OPENROUTER_API_KEY for those services)"""
 
 
 class Cast:
@@ -138,9 +131,7 @@ class Cast:
             env: the env that the policy will play, instead of the cast's.
             temperature: of models and endpoints, instead of the cast's.
             system: the system prompt, instead of the cast's.
-            spec: `random`, `optimal`, `scripted:NAME`, `human`; `tiny`, a model directory or hub name, each with
-                `+ADAPTER` if wanted; an adapter directory; a run directory (`runs/x`), or `runs/x@last`, `@best`,
-                `@step_40`; a strategy directory; an endpoint with OpenAI's API, `http://host:port/v1#model`.
+            spec: a name of any of `POLICY_KINDS`.
 
         Raises:
             PolicyError: no such policy exists, or it does not fit the env.
