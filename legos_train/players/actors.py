@@ -31,8 +31,9 @@ class Actor(DrawParams):
         role: a role of the environments, or `ENV/ROLE` for one environment of several.
         system_prompt: prepended to the conversation.
         max_tokens: maximum tokens per action; None: the run's `sampling.max_tokens`.
-        model: `"policy"` (the weights being trained), `"base"` (without its adapter), a policy of `legos eval` such as `"random"`, or a function from a `legos_envs.Decision` to the text of the action, which may be a
-            coroutine function.
+        model: `"policy"` (the weights being trained), `"base"` (the model without its adapter), a policy of `legos
+            eval` such as `"random"`, or a function from a `legos_envs.Decision` to the text of the action, which may
+            be a coroutine function.
         trainable: if off, the role plays but is not trained on. Only actions of `"policy"` are ever trained on.
         thinking_tokens: maximum tokens per thought, within `max_tokens`; None: no separate limit.
         learner: which of several learners `"policy"` is; set by the arena.
