@@ -84,7 +84,7 @@ def make_parser() -> Parser:
     )
     number(
         "--patience",
-        round(DEFAULTS.patience),
+        round(DEFAULTS.stuck_after),
         "seconds that one step, including long prompts, may take before /health reports the engine as stuck",
     )
     number("--drain-seconds", 30, "seconds that running requests may continue after SIGTERM", least=0)
@@ -136,7 +136,7 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
         keys=keys,
         hosts=(*DEFAULTS.hosts, options.host, *options.allowed_host),
         max_queue=options.max_queue,
-        patience=options.patience,
+        stuck_after=options.patience,
         dequantize=options.dequantize,
         threads=options.threads,
         engine={

@@ -68,7 +68,7 @@ def locate(spec: str) -> tuple[str, Path | None]:
         raise PolicyError(f"{spec!r}: {name!r} is not a run directory (no config.toml in it)")
     if adapter_folder.is_adapter(path):
         config = adapter_folder.read_config(path)
-        named: str = config.get("legos", {}).get("base_model") or config.get("model")
+        named: Any = config.get("legos", {}).get("base_model") or config.get("model")
         if not named:
             raise PolicyError(f"the adapter {spec!r} does not say which model it is for; write MODEL+{spec}")
         bases.check_adapter(path)
