@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from page_parts import table
 
 from legos_train.loss import LOSSES, distribution
+from legos_train.loss.corrections import inside, truncated_weights, turn_means
 from legos_train.loss.penalties import entropy, entropy_top, entropy_within, kl_exact, kl_k3, legality
-from legos_train.loss.tokens import Samples, inside, truncated_weights, turn_means
+from legos_train.loss.token_loss import Samples
 
-CLIP = 0.2
 RATIOS = (0.5, 0.9, 1.0, 1.1, 2.0)
 
 
@@ -30,8 +30,8 @@ def loss_example(name: str) -> str:
         columns += loss_and_slope(name, new, old, mx.full(old.shape, sign), turns)
     rows = [[f"{r:g}", *(number(column[i]) for column in columns)] for i, r in enumerate(RATIOS)]
     head = ["ratio", "A = +1: loss", "gradient", "A = -1: loss", "gradient"]
-    said = " `clip_low` and `clip_high` are 0.2." if row.holds != "nothing" else ""
-    said += " `mirror_step` is 1; A stands for log(q / p_0)." if row.mirror else ""
+    said = " Options have their defaults." if row.options else ""
+    said += " A stands for log(q / p_0)." if row.mirror else ""
     text = f"A token that was sampled with probability 0.2; the gradient is that by log p.{said}\n\n"
     return text + table(head, rows)
 
@@ -44,7 +44,7 @@ def loss_and_slope(
     lengths = sizes[index].astype(np.int32)
 
     def loss(x: mx.array) -> mx.array:
-        return LOSSES[name](Samples(x, old, advantages, CLIP, CLIP, sequence, lengths))
+        return LOSSES[name](Samples(x, old, advantages, sequence, lengths))
 
     return loss(new), mx.grad(lambda x: loss(x).sum())(new)
 
@@ -58,7 +58,7 @@ def _by_turn(name: str) -> str:
         [str(turn + 1), f"{ratio:g}", f"{mean:.2f}", number(mine), number(other)]
         for turn, ratio, mean, mine, other in zip(sequence, ratios, means, slope, by_token)
     ]
-    text = "Two turns with the advantage +1; `clip_low` and `clip_high` are 0.2. The second is clipped as a whole.\n\n"
+    text = "Two turns with the advantage +1; options have their defaults. The second is clipped as a whole.\n\n"
     return text + table(["turn", "ratio of the token", "of the turn", "gradient", "with `ppo`"], rows)
 
 

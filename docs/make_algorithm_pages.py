@@ -27,7 +27,8 @@ from legos_train.config import sections
 from legos_train.credit import METHODS, CreditSettings, PerEnv, PerLearner, PerRole
 from legos_train.credit.methods import options_of
 from legos_train.league import MODES, LeagueSettings
-from legos_train.loss import LOSSES, LossSettings, penalties, tokens
+from legos_train.loss import LOSSES, LossSettings, penalties
+from legos_train.loss.corrections import inside, truncated_weights
 from legos_train.rollout import filters
 from legos_train.settings import Section
 
@@ -122,10 +123,9 @@ def algorithms() -> Iterator[Algorithm]:
         partial(credit_example, "per_role"),
     )  # fmt: skip
     for name, row in LOSSES.items():
-        own = ("clip_low", "clip_high") if row.holds != "nothing" else ()
         more = {"gspo": " --loss.clip-low 3e-4 --loss.clip-high 4e-4", "sft": " --filter.keep winners --loss.kl 0"}
         yield Algorithm(
-            name, "loss", (row.function,), LossSettings, (*own, "aggregation", "constant", *LEFT_OUT), "loss",
+            name, "loss", (row.function,), LossSettings, (*row.options, "aggregation", "constant", *LEFT_OUT), "loss",
             f"legos train --loss.name {name}{more.get(name, '')}", example=partial(loss_example, name),
         )  # fmt: skip
     yield from corrections()
@@ -161,11 +161,11 @@ ALONE = ' With `peers = "role"` or `root_peers = "batch"` no group is needed, an
 def corrections() -> Iterator[Algorithm]:
     """What is added to a loss."""
     yield Algorithm(
-        "truncate_ratio", "correction", (tokens.truncated_weights,), LossSettings, ("truncate_ratio",), "loss",
+        "truncate_ratio", "correction", (truncated_weights,), LossSettings, ("truncate_ratio",), "loss",
         "legos train --asynchronous.enabled --loss.truncate-ratio 2", example=truncation_example,
     )  # fmt: skip
     yield Algorithm(
-        "mask_ratio", "correction", (tokens.inside,), LossSettings, ("mask_ratio",), "loss",
+        "mask_ratio", "correction", (inside,), LossSettings, ("mask_ratio",), "loss",
         "legos train --asynchronous.enabled --loss.mask-ratio 0.5 2", example=mask_example,
     )  # fmt: skip
     yield Algorithm(
@@ -187,7 +187,7 @@ def corrections() -> Iterator[Algorithm]:
 
 def signature(name: str) -> str:
     """How a credit method is made in Python, with its own defaults."""
-    options = ", ".join(f"{p.name}={p.default!r}" for p in options_of(name).values())
+    options = ", ".join(f"{option}={row.default!r}" for option, row in options_of(name).items())
     return f"legos_train.credit.{METHODS[name].__name__}({options})"
 
 

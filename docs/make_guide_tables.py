@@ -1,4 +1,4 @@
-"""Writes the tables of methods in the guides, between their marks, from the pages of algorithms.
+"""Writes the tables in the guides, between their marks: of methods, from their pages, and of the names of policies.
 
 python docs/make_guide_tables.py
 """
@@ -11,10 +11,12 @@ from make_algorithm_pages import TITLES, Algorithm, algorithms, summary
 from page_parts import docstring, put, table
 
 from legos_train import TrainConfig
+from legos_train.players.policy_kinds import POLICY_KINDS
 
 DOCS = Path(__file__).parent
-GUIDES = {"credit": "credit.md", "loss": "training.md", "league": "league.md", "curriculum": "curriculum.md"}
-"""The guide that has the table of each kind of algorithm."""
+METHODS = {"credit": "credit.md", "loss": "training.md", "league": "league.md", "curriculum": "curriculum.md"}
+GUIDES = {**METHODS, "policies": "evaluation.md"}
+"""The guide that has the table of each kind of algorithm, and that of the names of policies."""
 END = "<!-- end of table -->"
 
 
@@ -26,7 +28,10 @@ def begin(kind: str) -> str:
 def tables() -> dict[str, str]:
     """The table of each kind, as Markdown for a guide."""
     every = list(algorithms())
-    return {kind: table(["name", "what", "source"], [row(one) for one in every if one.kind == kind]) for kind in GUIDES}
+    head = ["name", "what", "source"]
+    found = {kind: table(head, [row(one) for one in every if one.kind == kind]) for kind in METHODS}
+    names = [[", ".join(f"`{word}`" for word in kind.typed), kind.plays] for kind in POLICY_KINDS]
+    return {**found, "policies": table(["policy", "who plays"], names)}
 
 
 def row(one: Algorithm) -> list[str]:

@@ -14,8 +14,6 @@ import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from legos_train.settings import field_texts
-
 KINDS = {bool: "`true` or `false`", int: "whole number", float: "number", str: "text", Path: "path", dict: "table"}
 RANGES = {
     annotated_types.Ge: ("ge", "at least {}"),
@@ -61,7 +59,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def settings(model: type[BaseModel], only: Iterable[str] | None = None) -> list[Setting]:
     """The fields of a settings model in their order, or `only` those. Raises ValueError for a field without a text."""
-    texts = field_texts(model)
+    texts = model.field_texts()
     fields = {name: model.model_fields[name] for name in (model.model_fields if only is None else only)}
     if missing := [name for name in fields if name not in texts]:
         raise ValueError(f"{model.__name__}.{missing[0]} has no text below it: write what it means in its next line")

@@ -19,6 +19,7 @@ from .types import AdapterError as AdapterError
 from .types import AdapterInfo as AdapterInfo
 from .types import Completion as Completion
 from .types import ContextOverflow as ContextOverflow
+from .types import DrawParams as DrawParams
 from .types import InferenceError as InferenceError
 from .types import ModelNotFound as ModelNotFound
 from .types import Request as Request

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 PublishMode = Literal["pin", "keep", "wait", "abort"]
 Dequantize = Literal["auto", "on", "off"]
@@ -73,18 +73,48 @@ class Guide(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingParams:
-    """How a completion is drawn and when it ends: the one list of sampling options, with their defaults and ranges.
+class DrawParams:
+    """How a token is drawn from the model's distribution: the one list of these numbers, with defaults and ranges.
 
-    `Request`, the clients and the server's request models all read it, so a new number needs one line here, plus its
-    use in `engine/sampling.py`.
+    The clients, the server's request models, and the settings and flags of training and evaluation read it, so a new
+    number needs one line here and its text below, plus its use in `engine/sampling.py`.
 
     Attributes:
-        max_tokens: most tokens to generate; None for as many as the context has room for, which always bounds it.
-        temperature: 0 (or below 1e-4) is greedy.
+        temperature: divides the logits; 0 (or below 1e-4) takes the most likely token.
         top_p: keep the most likely tokens that together have this probability; 1.0 keeps all.
         top_k: keep that many of the most likely tokens; 0 keeps all.
         min_p: drop tokens less likely than this fraction of the most likely one; 0.0 drops none.
+    """
+
+    temperature: float = field(default=1.0, metadata={"ge": 0.0, "vllm": True})
+    top_p: float = field(default=1.0, metadata={"gt": 0.0, "le": 1.0, "vllm": True})
+    top_k: int = field(default=0, metadata={"ge": 0, "vllm": True})
+    min_p: float = field(default=0.0, metadata={"ge": 0.0, "le": 1.0, "vllm": True})
+
+    @staticmethod
+    def of(holder: Any) -> DrawParams:
+        """Those that an object has as attributes; the others have their defaults."""
+        given: dict[str, Any] = {f.name: getattr(holder, f.name, f.default) for f in fields(DrawParams)}
+        return DrawParams(**given)
+
+    @property
+    def unusual(self) -> dict[str, float]:
+        """Those with which tokens are not drawn from the model's own distribution."""
+        return {f.name: value for f in fields(DrawParams) if (value := getattr(self, f.name)) != f.default}
+
+
+UNCHANGED = DrawParams()
+"""Tokens are drawn from the model's own distribution."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams(DrawParams):
+    """How a completion is drawn and when it ends: `DrawParams`, and the other sampling options.
+
+    `Request`, the clients and the server's request models read it, so a new number needs one line here, too.
+
+    Attributes:
+        max_tokens: most tokens to generate; None for as many as the context has room for, which always bounds it.
         speculate: most tokens, up to 8, that may be guessed ahead in a step; 0 guesses none. The tokens stay the same:
             a guess counts only if it is what would have been drawn.
         seed: with the index of the generated token, determines every random draw, whatever else is in the batch.
@@ -100,12 +130,8 @@ class SamplingParams:
         top_logprobs: how many alternatives to report at each position.
     """
 
-    max_tokens: int | None = field(default=256, metadata={"ge": 1})
-    temperature: float = field(default=1.0, metadata={"ge": 0.0})
-    top_p: float = field(default=1.0, metadata={"gt": 0.0, "le": 1.0})
-    top_k: int = field(default=0, metadata={"ge": 0})
-    min_p: float = field(default=0.0, metadata={"ge": 0.0, "le": 1.0})
-    thinking_token_budget: int = field(default=-1, metadata={"ge": -1})
+    max_tokens: int | None = field(default=256, metadata={"ge": 1, "vllm": True})
+    thinking_token_budget: int = field(default=-1, metadata={"ge": -1, "vllm": True})
     speculate: int = field(default=0, metadata={"ge": 0})
     seed: int | None = None
     stop_ids: frozenset[int] | None = None
@@ -125,14 +151,22 @@ class SamplingParams:
 
 
 class NumberOption(NamedTuple):
-    """A sampling option that is one number with the same name everywhere; its bounds have pydantic's names."""
+    """A sampling option that is one number with the same name everywhere; its bounds have pydantic's names.
+
+    `vllm`: whether vLLM knows it, too.
+    """
 
     name: str
     kind: type
     bounds: Mapping[str, float]
+    vllm: bool
 
 
-NUMBERS = tuple(NumberOption(f.name, type(f.default), f.metadata) for f in fields(SamplingParams) if f.metadata)
+NUMBERS = tuple(
+    NumberOption(f.name, type(f.default), {k: v for k, v in f.metadata.items() if k != "vllm"}, "vllm" in f.metadata)
+    for f in fields(SamplingParams)
+    if f.metadata
+)
 
 
 @dataclass(frozen=True, slots=True)

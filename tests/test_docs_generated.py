@@ -126,11 +126,11 @@ def parsers(verb: str) -> list[argparse.ArgumentParser]:
 
 
 def test_every_setting_has_a_text_and_is_on_the_page_of_train(makers: tuple[ModuleType, ...], commands: Pages) -> None:
-    page, parts = commands["train"], makers[2]
-    texts = parts.field_texts(TrainConfig)
+    page = commands["train"]
+    texts = TrainConfig.field_texts()
     for name, field in TrainConfig.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, sections.Section):
-            inner = parts.field_texts(field.annotation)
+            inner = field.annotation.field_texts()
             assert field.annotation.__doc__
             for one in field.annotation.model_fields:
                 assert inner.get(one), f"{name}.{one} has no text below it"
@@ -139,7 +139,7 @@ def test_every_setting_has_a_text_and_is_on_the_page_of_train(makers: tuple[Modu
             assert texts.get(name), f"{name} has no text below it"
             assert name in ("env", "actors", "learner") or f"| `--{name}`".replace("_", "-") in page
     for section in (sections.EnvEntry, sections.LearnerEntry, sections.ActorEntry):
-        assert set(parts.field_texts(section)) == set(section.model_fields)
+        assert set(section.field_texts()) == set(section.model_fields)
 
 
 def test_ranges_and_kinds_of_settings(makers: tuple[ModuleType, ...]) -> None:

@@ -22,7 +22,7 @@ CALL_PROMPT_TOKENS = 100_000
 """Maximum prompt tokens per call, unless one prompt is longer; `legos serve` accepts bodies of 262,144 values."""
 CALL_TOKENS = 2048
 """Tokens that one call may generate: the answer arrives when its longest completion ends."""
-VLLM_NUMBERS = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "thinking_token_budget")
+VLLM_NUMBERS = tuple(option.name for option in NUMBERS if option.vllm)
 """The numbers of `SamplingParams` that vLLM reads; it silently ignores others."""
 VLLM_EXTRA = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 """Sent to vLLM with every call, since vLLM takes missing values from the model's `generation_config.json`."""

@@ -66,12 +66,12 @@ class Worker:
             self._refuse_rest()
         return future
 
-    def healthy(self, patience: float = 5.0) -> bool:
+    def healthy(self, stuck_after: float = 5.0) -> bool:
         """Whether the engine is making progress or idle. False before the engine exists."""
         if not self._thread.is_alive() or not self.ready.done() or self.ready.exception() is not None:
             return False
         waits = not self._commands.empty() or (self.busy and not self.paused)
-        return not waits or time.monotonic() - self.last_step < patience
+        return not waits or time.monotonic() - self.last_step < stuck_after
 
     def pause(self, engine: Engine, *, abort: bool = False) -> None:
         """Pause after the current step, in the engine's thread (use `call`). abort: end every request first."""

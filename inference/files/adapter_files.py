@@ -16,6 +16,7 @@ from mlx import nn
 
 from inference.adapters import check_adapter, linear_shapes
 from inference.files import peft_files, tensors
+from inference.files.adapter_folder import CONFIG, PEFT_WEIGHTS, WEIGHTS
 from inference.types import AdapterError
 
 _TRIES, _SETTLED_NS = 50, 20_000_000
@@ -39,9 +40,9 @@ def read_adapter(path: str | Path, model: nn.Module | None = None, *, max_rank: 
     that are still being written. Raises AdapterError naming the file or tensor at fault.
     """
     folder = Path(path)
-    if weights_file(folder) == peft_files.WEIGHTS:
+    if weights_file(folder) == PEFT_WEIGHTS:
         return _read_peft(folder, model, max_rank)
-    config_file, weight_file = folder / "adapter_config.json", folder / "adapters.safetensors"
+    config_file, weight_file = folder / CONFIG, folder / WEIGHTS
     for file in (config_file, weight_file):
         if not file.is_file():
             raise AdapterError(f"no adapter at {folder}: {file.name} is missing (mlx-lm's layout is expected)")
@@ -68,13 +69,12 @@ def read_adapter(path: str | Path, model: nn.Module | None = None, *, max_rank: 
 
 def weights_file(folder: Path) -> str:
     """The file with an adapter's weights: PEFT's if mlx-lm's is missing."""
-    own = "adapters.safetensors"
-    return own if (folder / own).exists() or not (folder / peft_files.WEIGHTS).is_file() else peft_files.WEIGHTS
+    return WEIGHTS if (folder / WEIGHTS).exists() or not (folder / PEFT_WEIGHTS).is_file() else PEFT_WEIGHTS
 
 
 def _read_peft(folder: Path, model: nn.Module | None, max_rank: int) -> AdapterWeights:
     try:
-        text, body = _read_together(folder, (peft_files.CONFIG, peft_files.WEIGHTS))
+        text, body = _read_together(folder, (CONFIG, PEFT_WEIGHTS))
         adapter_file(body)  # bounds
         config = json.loads(text)
         matrices, scale, rank = peft_files.from_peft(body, config)
@@ -83,7 +83,7 @@ def _read_peft(folder: Path, model: nn.Module | None, max_rank: int) -> AdapterW
         raise AdapterError(f"the adapter at {folder} cannot be read: {error}") from error
     shapes = linear_shapes(model) if model is not None else _own_shapes(weights)
     check_adapter(shapes, weights, scale=scale, max_rank=max_rank)
-    _check_rank(weights, rank, peft_files.CONFIG)
+    _check_rank(weights, rank, CONFIG)
     return AdapterWeights(weights, scale, rank, config)
 
 

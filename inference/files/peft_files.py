@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from inference.files import tensors
+from inference.files.adapter_folder import CONFIG, PEFT_WEIGHTS
 from inference.types import AdapterError
 
-WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 _NAME = re.compile(r"base_model\.model\.(.+)\.lora_(A|B)(?:\.default)?\.weight")
 _LAYER = re.compile(r"model\.layers\.(\d+)\..+")
 
@@ -83,13 +83,13 @@ def peft_files(body: bytes, scale: float, base_model: str) -> dict[str, bytes]:
     config = peft_config({name.rpartition(".")[0] for name in matrices}, rank, scale, base_model)
     renamed = {peft_name(name): matrix.transposed for name, matrix in matrices.items()}
     return {
-        WEIGHTS: tensors.render(renamed, {"format": "pt", "scale": repr(float(scale))}),
+        PEFT_WEIGHTS: tensors.render(renamed, {"format": "pt", "scale": repr(float(scale))}),
         CONFIG: (json.dumps(config, indent=2, sort_keys=True) + "\n").encode(),
     }
 
 
-def from_peft(body: bytes, config: Mapping[str, Any]) -> tuple[dict[str, tensors.Tensor], float, int]:
-    """The matrices of a PEFT folder under our names, with their scale and rank.
+def rank_and_scale(config: Mapping[str, Any]) -> tuple[int, float]:
+    """The rank and the scale in PEFT's config.
 
     Raises:
         AdapterError: it is not a plain LoRA of one rank.
@@ -106,14 +106,23 @@ def from_peft(body: bytes, config: Mapping[str, Any]) -> tuple[dict[str, tensors
     for pattern in ("rank_pattern", "alpha_pattern"):
         if config.get(pattern):
             raise AdapterError(f"{CONFIG}: {pattern} = {config[pattern]!r}; one rank and one scale are accepted")
+    return rank, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
+def from_peft(body: bytes, config: Mapping[str, Any]) -> tuple[dict[str, tensors.Tensor], float, int]:
+    """The matrices of a PEFT folder under our names, with their scale and rank.
+
+    Raises:
+        AdapterError: it is not a plain LoRA of one rank.
+    """
+    rank, scale = rank_and_scale(config)
     file = tensors.parse(body)
     matrices = {}
     for name, matrix in file.tensors.items():
         own = own_name(name)
         if own is None:
-            raise AdapterError(f"{WEIGHTS}: {name} is no LoRA matrix of a linear layer")
+            raise AdapterError(f"{PEFT_WEIGHTS}: {name} is no LoRA matrix of a linear layer")
         matrices[own] = matrix.transposed
-    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
     try:  # alpha / r may differ from the scale in the last bit
         exact = float(file.metadata.get("scale", scale))
     except ValueError:

@@ -23,7 +23,7 @@ from typing import Any
 from inference import loading
 from inference.adapters import PreparedAdapter
 from inference.engine import AsyncEngine, Engine
-from inference.files import adapter_files
+from inference.files import adapter_files, adapter_folder
 from inference.server.metrics import Metrics
 from inference.server.protocol import ServerError
 from inference.types import ADAPTER_NAME, AdapterError, PublishMode, VersionConflict
@@ -111,7 +111,7 @@ class Adapters:
             root = self.root.resolve(strict=True)
             folder = (root / path).resolve(strict=True)
             weights = adapter_files.weights_file(folder)
-            files = [(folder / file).resolve(strict=True) for file in (weights, "adapter_config.json")]
+            files = [(folder / file).resolve(strict=True) for file in (weights, adapter_folder.CONFIG)]
         except (OSError, ValueError, RuntimeError):
             raise ServerError(404, "there is no such adapter below the adapter root") from None
         if not all(file.is_relative_to(root) for file in files):

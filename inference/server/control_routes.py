@@ -14,19 +14,19 @@ from inference.server.server import Server
 
 def add(app: FastAPI, server: Server) -> None:
     """Add the routes to the application."""
-    worker, patience = server.engine.worker, server.settings.patience
+    worker, stuck_after = server.engine.worker, server.settings.stuck_after
     resumed = 0  # times
 
     @app.get("/health")
     async def health() -> Response:
-        good = server.failure is None and (not server.ready or worker.healthy(patience))
+        good = server.failure is None and (not server.ready or worker.healthy(stuck_after))
         found: dict[str, Any] = {"status": "ok" if good else "stuck", "path": worker.path}
         found |= {"lookahead": worker.lookahead, "threads": server.threads}
         return JSONResponse(found, 200 if good else 503)
 
     @app.get("/ready")
     async def ready() -> Response:
-        good = server.ready and not server.draining and worker.healthy(patience)
+        good = server.ready and not server.draining and worker.healthy(stuck_after)
         return JSONResponse({"ready": good}, 200 if good else 503)
 
     @app.get("/metrics")

@@ -140,7 +140,7 @@ class Server:
             await self.engine.call(lambda engine: engine.abort_all())
 
     def _works(self) -> bool:
-        return self.engine.running > 0 and self.engine.worker.healthy(self.settings.patience)
+        return self.engine.running > 0 and self.engine.worker.healthy(self.settings.stuck_after)
 
     async def stop(self) -> None:
         """End the engine."""

@@ -43,7 +43,7 @@ class Settings:
         max_queue: most choices waiting or running; beyond that, requests get 429.
         dequantize: as for `inference.load`.
         threads: threads of the matrix library on a CPU, as for `inference.forward.threads.use_threads`.
-        patience: seconds that one engine step may take before /health reports the engine as stuck. Long prompts on a
+        stuck_after: seconds that one engine step may take before /health reports the engine as stuck. Long prompts on a
             CPU take a step of many seconds.
         engine: options of `Engine`.
     """
@@ -58,6 +58,6 @@ class Settings:
     max_queue: int = 512
     dequantize: Dequantize = "auto"
     threads: Threads = 1
-    patience: float = 60.0
+    stuck_after: float = 60.0
     limits: Limits = field(default_factory=Limits)
     engine: dict[str, Any] = field(default_factory=dict)

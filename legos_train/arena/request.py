@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from pettingzoo import AECEnv
 
+from inference import DrawParams
 from legos_envs import Episode, records
 from legos_train.config import sections
 from legos_train.errors import ConfigError
@@ -114,9 +115,18 @@ def actor_of(role: str, entry: sections.ActorEntry, default: Actor, slots: Itera
     trained = any(t for wanted, (agent, (own, t)) in seats if wanted in (agent, own, actors.ANYBODY))
     model = entry.model or (actors.POLICY if trained else actors.BASE)
     warm = entry.temperature if entry.temperature is not None else (default.temperature if trained else 0.0)
+    draw = {**vars(DrawParams.of(default)), "temperature": warm}
     tokens = entry.max_tokens or default.max_tokens
     limit = default.thinking_tokens if tokens == default.max_tokens else None
-    return Actor(role, entry.system_prompt, warm, tokens, model, entry.trainable, default.top_p, limit)
+    return Actor(
+        role,
+        entry.system_prompt,
+        max_tokens=tokens,
+        model=model,
+        trainable=entry.trainable,
+        thinking_tokens=limit,
+        **draw,
+    )
 
 
 def make_slot(

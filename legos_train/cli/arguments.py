@@ -66,17 +66,23 @@ class Parser(argparse.ArgumentParser):
         default: float | None = None,
         least: float = 0,
         most: float = math.inf,
+        above: bool = False,
         type: type = int,
         metavar: str = "N",
     ) -> None:
-        """An option with a number from `least` to `most`; anything else is a usage error."""
+        """An option with a number from `least` (or `above` it) to `most`; anything else is a usage error."""
         self.value(*flags, metavar=metavar, help=help, default=default, type=type)
         name = flags[-1].lstrip("-")
 
         def check(options: argparse.Namespace) -> None:
             value = getattr(options, name.replace("-", "_"))
-            if value is not None and not (least <= value <= most and math.isfinite(value)):
-                limits = f"at least {least}" if most == math.inf else f"from {least} to {most}"
+            if value is None:
+                return
+            if not (math.isfinite(value) and value <= most and (value > least if above else value >= least)):
+                low = f"above {least}" if above else f"at least {least}"
+                limits = (
+                    low if most == math.inf else f"{low} and at most {most}" if above else f"from {least} to {most}"
+                )
                 self.error(f"--{name} must be {limits}, got {value}")
 
         self._checks.append(check)

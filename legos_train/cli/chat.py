@@ -12,7 +12,7 @@ from inference import BUNDLED, Completion, InferenceError, Request
 from inference.text import RENDERERS, Conversation
 from legos_envs import Decision
 from legos_train.cli.arguments import Parser
-from legos_train.cli.playing_flags import add_loading, chosen
+from legos_train.cli.playing_flags import add_drawing, add_loading, chosen
 from legos_train.errors import PolicyError
 from legos_train.observe import plain_text
 from legos_train.players import ModelPlayer, words
@@ -36,7 +36,7 @@ def make_parser() -> Parser:
         "-m", "--model", default="tiny", metavar="MODEL", help="a run, a model, an adapter or an endpoint URL#MODEL"
     )
     p.value("--system", metavar="TEXT", help="system prompt (default: none)")
-    p.option(words.PlayerOptions, "temperature", help="sampling temperature; 0: always the top token")
+    add_drawing(p)
     p.option(words.PlayerOptions, "max_tokens", help="maximum tokens per answer", default=MOST_TOKENS)
     p.number("--seed", help="the same seed gives the same answers (default: random)", metavar="S")
     p.option(words.PlayerOptions, "renderer", help=f"how messages become tokens: {', '.join(RENDERERS)}")

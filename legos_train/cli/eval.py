@@ -15,7 +15,7 @@ from legos_train.players import words
 
 DESCRIPTION = f"""Evaluate policies without training: every policy in every seat, on the same seeds.
 
-{words.WORDS}"""
+{words.policy_help()}"""
 EXAMPLES = """
 legos eval KuhnPoker-v0 -m tiny --opponent random --opponent optimal -n 200
 legos eval KuhnPoker-v0 TicTacToe-v0 -m random -m scripted:first --opponent optimal --json

@@ -22,7 +22,7 @@ from legos_train.cli.playing_flags import add_asking, chosen
 from legos_train.config import parse_assignments
 from legos_train.evaluation import outcomes
 from legos_train.observe import plain_text
-from legos_train.players import replies, words
+from legos_train.players import actors, replies, words
 
 WIDEST, LONGEST = 100, 600
 """Maximum columns of text, and maximum characters shown of an answer after the game."""
@@ -47,8 +47,7 @@ def make_parser() -> Parser:
         "--seat",
         older="--actor",
         metavar="NAME=POLICY",
-        help="who plays an agent or role (repeatable): human, random, optimal, scripted:NAME, tiny, a model directory, "
-        "runs/x@best, an endpoint http://HOST:PORT/v1#MODEL",
+        help=f"who plays an agent or role (repeatable): {actors.listed(but=(), mark='')}",
     )
     p.value("--opponent", default="random", metavar="POLICY", help="who plays all other seats, including judges")
     p.number("--seed", metavar="S", help="replay the deal of this seed (default: random)")

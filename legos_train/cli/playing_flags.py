@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from inference.types import Threads
+from inference.types import NUMBERS, Threads
 from legos_train.cli.arguments import ENV, Parser
 from legos_train.evaluation import SessionOptions
 from legos_train.players.words import PlayerOptions
+from legos_train.settings import DRAW_OPTIONS
 
 Options = TypeVar("Options", bound=PlayerOptions)
 
@@ -41,9 +43,26 @@ def add_asking(p: Parser) -> None:
     add_loading(p)
 
 
+def add_drawing(p: Parser) -> None:
+    """Adds the numbers of `inference.DrawParams`."""
+    for option in (option for option in NUMBERS if option.name in DRAW_OPTIONS):
+        row, bounds = DRAW_OPTIONS[option.name], option.bounds
+        p.number(
+            f"--{option.name.replace('_', '-')}",
+            help=row.text.rstrip("."),
+            default=row.default,
+            least=bounds.get("ge", bounds.get("gt", 0)),
+            above="gt" in bounds,
+            most=bounds.get("le", math.inf),
+            type=option.kind,
+            metavar="N" if option.kind is int else option.name.split("_")[-1][0].upper(),
+        )
+
+
 def add_sampling(p: Parser) -> None:
     """Adds the sampling options for models and endpoints, for `eval`, `tournament` and `exploit`."""
-    for name in ("temperature", "max_tokens", "system", "renderer"):
+    add_drawing(p)
+    for name in ("max_tokens", "system", "renderer"):
         p.option(SessionOptions, name)
     add_asking(p)
 

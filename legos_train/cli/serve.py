@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import get_args
 
+from inference.files import adapter_folder
 from inference.server import Settings
 from inference.types import MAX_KV_BYTES, MAX_ROWS, PREFIX_CACHE_BYTES, Lookahead
 from legos_train.cli.arguments import Parser
@@ -84,7 +85,7 @@ def make_parser() -> Parser:
     )
     number(
         "--patience",
-        round(DEFAULTS.patience),
+        round(DEFAULTS.stuck_after),
         "seconds that one step, including long prompts, may take before /health reports the engine as stuck",
     )
     number("--drain-seconds", 30, "seconds that running requests may continue after SIGTERM", least=0)
@@ -136,7 +137,7 @@ def _serve(options: argparse.Namespace, folder: Path) -> int:
         keys=keys,
         hosts=(*DEFAULTS.hosts, options.host, *options.allowed_host),
         max_queue=options.max_queue,
-        patience=options.patience,
+        stuck_after=options.patience,
         dequantize=options.dequantize,
         threads=options.threads,
         engine={
@@ -190,12 +191,12 @@ def _adapters(items: Sequence[str], folder: Path) -> tuple[dict[str, Path], set[
         try:
             base, path = words.locate(word)
         except PolicyError:
-            if not (Path(word) / "adapter_config.json").exists():
+            if not adapter_folder.is_adapter(Path(word)):
                 raise
             base, path = None, Path(word)  # its base model is not known
         if path is None:
             raise CannotServe(f"--adapter {item}: {word!r} is a model; give an adapter directory or a run")
-        if not (path / "adapter_config.json").exists():
+        if not adapter_folder.is_adapter(path):
             _, path = unpack(word, folder / name)
         adapters[name] = path
         bases |= set() if base is None else {base}

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from legos_train.cli.arguments import Layout, Parser
 from legos_train.config import TrainConfig, from_dict
 from legos_train.errors import ConfigError
-from legos_train.settings import Section, field_texts
+from legos_train.settings import Section
 
 INDENT = 8
 
@@ -30,7 +30,7 @@ def add_settings(p: Parser, section: Section, prefix: str = "--", *, described: 
         described: whether to add help texts, which takes a tenth of a second.
     """
     group = p.add_argument_group(f"{prefix.strip('-.') or 'run'} options", inspect.getdoc(type(section)))
-    texts = field_texts(type(section)) if described else {}
+    texts = section.field_texts() if described else {}
     for name, field in type(section).model_fields.items():
         flag, parts = f"{prefix}{name.replace('_', '-')}", list(_parts(field.annotation))
         value = getattr(section, name)

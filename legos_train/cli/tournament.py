@@ -17,7 +17,7 @@ DESCRIPTION = f"""Play every policy against every other in every env, in all sea
 Prints ratings with intervals, the payoff of every pair, and the mixture that no policy beats (meta-Nash).
 Without envs and policies, it shows the leaderboard: a file that collects the games of all tournaments.
 
-{words.WORDS}"""
+{words.policy_help()}"""
 EXAMPLES = """
 legos tournament KuhnPoker-v0 Nim-v0 -m tiny -m random -m optimal
 legos tournament KuhnPoker-v0 TicTacToe-v0 -m random -m optimal -n 20 --leaderboard board.sqlite

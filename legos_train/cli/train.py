@@ -26,6 +26,7 @@ from legos_train.config import (
 )
 from legos_train.errors import ConfigError, NothingToLearn
 from legos_train.evaluation import env_words
+from legos_train.players import actors
 
 PLAIN = "kuhn"
 DESCRIPTION = """Train a model by self-play. Plain `legos train` is `--preset kuhn`: the bundled model on Kuhn poker."""
@@ -70,7 +71,7 @@ def make_parser(add_help: bool = False) -> Parser:
         "--seat",
         older="--actor",
         metavar="ROLE=MODEL",
-        help="who plays a role: policy, base, random, a run directory, an endpoint",
+        help=f"who plays a role: {actors.listed('policy', 'base', mark='')}",
     )
     p.repeated(
         "--learner",

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from legos_train.players.actors import checked_word
+from legos_train.players.actors import checked_word, listed
 from legos_train.settings import Arguments, Section, as_entries
 
 
@@ -24,9 +24,11 @@ class HeldOutEntry(Section):
     """The constructor argument `source`: where its items come from, such as a file."""
     options: Arguments = Field(default_factory=dict)
     """Passed to every `reset(options=...)`."""
-    opponent: Annotated[str, AfterValidator(checked_word)] | None = None
-    """Plays the other seats: `self`, `base`, or a policy of `legos eval` (`random`, `optimal`, a run directory, an
-    endpoint's URL). None: exact numbers if the game can be solved, else `random` or self-play."""
+    opponent: Annotated[str, AfterValidator(checked_word)] | None = Field(
+        default=None,
+        description=f"Plays the other seats: {listed('self', 'base')}. None: exact numbers if the game can be solved, "
+        "else `random` or self-play.",
+    )
     games: int | None = Field(default=None, ge=1)
     """Number of games, rounded up to whole seeds; none: `eval.games`."""
     samples: int = Field(default=1, ge=1)

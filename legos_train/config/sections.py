@@ -1,105 +1,22 @@
-"""The sections of a training run's settings, one typed model per concern; `config.TrainConfig` puts them together."""
+"""The sections of a training run's settings, one typed model per concern; `RunSettings` puts them together."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field
 
-from inference.address import OWN_KEY, Address, SecretError
 from legos_train.config.curriculum_settings import SAMPLER_ROWS as SAMPLER_ROWS  # noqa: PLC0414
 from legos_train.config.curriculum_settings import CurriculumSettings as CurriculumSettings  # noqa: PLC0414
 from legos_train.config.eval_settings import EvaluationSettings as EvaluationSettings  # noqa: PLC0414
 from legos_train.config.eval_settings import HeldOutEntry as HeldOutEntry  # noqa: PLC0414
-from legos_train.players.actors import checked_word
-from legos_train.settings import Arguments, Section, as_named
-
-
-def _server_address(text: str) -> str:
-    """An address of `legos serve` or vLLM; vllm:// marks it as vLLM."""
-    plain = re.sub(r"^vllm://", "http://", text)
-    address = str(Address.parse(plain))
-    return address if plain == text else re.sub(r"^http://", "vllm://", address)
-
-
-ServerAddress = Annotated[str, AfterValidator(_server_address)]
-
-
-def _variable_name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_]\w*", value, re.ASCII):
-        raise SecretError(f"api_key_env is the name of an environment variable, such as {OWN_KEY}, not the key itself")
-    return value
-
-
-VariableName = Annotated[str, AfterValidator(_variable_name)]
-
-
-class EnvEntry(Section):
-    """One environment of the run: a table `[[env]]`, or `--env ID`."""
-
-    id: str
-    """An id from `legos envs list`, or `module:Name-v0`, or `file.py:Name-v0`."""
-    name: str = ""
-    """Its name in metrics and in `[actors."NAME/role"]`; its id by default."""
-    weight: float = Field(default=1.0, gt=0)
-    """How often its episodes are drawn, relative to the other envs of the run."""
-    args: Arguments = Field(default_factory=dict)
-    """Constructor arguments; the text "null" stands for None."""
-    options: Arguments = Field(default_factory=dict)
-    """Passed to every `reset(options=...)`."""
-    train_roles: tuple[str, ...] | None = None
-    """Roles to train on; none: every seat that the environment declares trainable."""
-    credit: str | None = None
-    """A credit method for this env's episodes, instead of `credit.name`."""
-    league: bool | None = None
-    """Whether league members play here; none: only if the policy trains two seats or more."""
-
-    @property
-    def label(self) -> str:
-        return self.name or self.id
-
-
-class ActorEntry(Section):
-    """Who plays a role: a table `[actors.ROLE]`. See `legos_train.Actor`."""
-
-    system_prompt: str = ""
-    """Prepended to every conversation of the role."""
-    temperature: float | None = Field(default=None, ge=0)
-    """Sampling temperature; none: `sampling.temperature`, or 0 for a seat that is not trained."""
-    max_tokens: int | None = Field(default=None, ge=1)
-    """Maximum tokens per action; none: `sampling.max_tokens`."""
-    model: Annotated[str, AfterValidator(checked_word)] | None = None
-    """`policy`, `base`, or a policy of `legos eval` (`random`, `optimal`, a run directory, an endpoint's URL). None:
-    the policy for seats that are trained, the base model for judges."""
-    trainable: bool = True
-    """Whether the role may be trained on; off: it plays, but its actions never enter a batch."""
-
-
-class LearnerEntry(Section):
-    """One of several policies trained together: a table `[[learner]]`, or `--learner NAME=ROLE,ROLE`."""
-
-    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,32}$")
-    """Its name in metrics, and the folder of its adapter."""
-    roles: tuple[str, ...] = Field(min_length=1)
-    """The roles or agents it plays and learns from; with the prefix `ENV/`, only in that env."""
-    rank: int | None = Field(default=None, ge=1, le=512)
-    """Rank of its adapter; none: `lora.rank`."""
-    optim: dict[str, Any] = Field(default_factory=dict)
-    """Settings of `[optim]` that differ for this learner."""
-    loss: dict[str, Any] = Field(default_factory=dict)
-    """Settings of `[loss]` that differ for this learner."""
-    credit: dict[str, Any] = Field(default_factory=dict)
-    """Settings of `[credit]` that differ for this learner."""
-
-    _named = field_validator("credit", "loss", mode="before")(as_named)
-
-    @field_validator("optim", "loss", "credit")
-    @classmethod
-    def _writable(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Writes None as the text that stands for it in files, so that the table round-trips."""
-        return {name: "none" if value is None else value for name, value in values.items()}
+from legos_train.config.role_entries import ActorEntry as ActorEntry  # noqa: PLC0414
+from legos_train.config.role_entries import EnvEntry as EnvEntry  # noqa: PLC0414
+from legos_train.config.role_entries import LearnerEntry as LearnerEntry  # noqa: PLC0414
+from legos_train.config.sampling_settings import SamplingSettings as SamplingSettings  # noqa: PLC0414
+from legos_train.config.server_settings import ServerSettings as ServerSettings  # noqa: PLC0414
+from legos_train.config.server_settings import TinkerSettings as TinkerSettings  # noqa: PLC0414
+from legos_train.settings import Section
 
 
 class LoRASettings(Section):
@@ -109,23 +26,6 @@ class LoRASettings(Section):
     """Rank of every adapter matrix pair."""
     scale: float = Field(default=8.0, gt=0)
     """Factor on the product B A (mlx-lm's `scale`, PEFT's alpha / rank)."""
-
-
-class SamplingSettings(Section):
-    """How actions are sampled during training."""
-
-    temperature: float = Field(default=1.0, ge=0)
-    """Divides the logits; 0 takes the most likely token."""
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    """Sample from the most likely tokens that together have this probability; 1: from all."""
-    max_tokens: int | None = Field(default=None, ge=1)
-    """Maximum tokens per action; none: a limit that suits the bundled model, or 1024 for any other model."""
-    thinking_tokens: int | None = Field(default=None, ge=0)
-    """Maximum tokens per thought, which count towards `max_tokens`; at the limit the thought is closed and the action
-    follows. None: no separate limit."""
-    max_mismatch: float | None = Field(default=None, gt=0)
-    """The run stops if sampler and trainer disagree by more than this, in nats, on the log-probability of a token
-    sampled from the current weights. None: 0.1 in float32 on a CPU, otherwise 3, since half precision rounds."""
 
 
 class OptimSettings(Section):
@@ -308,50 +208,3 @@ class LogSettings(Section):
     progress: Literal["auto", "rich", "plain", "json"] = "auto"
     """What is printed: a live dashboard (`rich`), a short line per step (`plain`; in a notebook every tenth), or each
     step as a line of JSON (`json`); auto: the dashboard on a terminal, otherwise short lines."""
-
-
-class ServerSettings(Section):
-    """Generation by `legos serve` or vLLM in other terminals or on other machines."""
-
-    urls: tuple[ServerAddress, ...] = ()
-    """Server addresses: http://127.0.0.1:8000 and the like (`legos serve` or vLLM, which is detected), or
-    vllm://HOST:PORT. Empty: generate in this process."""
-    adapters: Path | None = None
-    """A folder from which the servers load adapters, under the same path on all machines: `--adapter-root` of
-    `legos serve`, `VLLM_LORA_RESOLVER_CACHE_DIR` of vLLM, which needs one. None: adapters are uploaded."""
-    timeout: float = Field(default=600.0, gt=0)
-    """Maximum seconds per call, after which its games continue on another server."""
-    sessions: int = Field(default=1, ge=1)
-    """Behind a router: the number of session ids (header `X-Session-ID`) to spread conversations over. A conversation
-    stays on the server that the router picks for its id. 1: no id is sent, and a call may mix turns of any games."""
-    api_key_env: VariableName = OWN_KEY
-    """The name of the environment variable that holds the key."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one(cls, data: Any) -> Any:
-        """Addresses may share a text, with commas between them."""
-        given = data.get("urls") if isinstance(data, dict) else None
-        texts = [given] if isinstance(given, str) else given
-        if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-            return data
-        return {**data, "urls": tuple(url for text in texts for url in text.split(","))}
-
-
-class TinkerSettings(Section):
-    """`--backend tinker`: weights, optimiser and sampling are at a service that speaks the Tinker API."""
-
-    url: ServerAddress | None = None
-    """Address of the service, such as http://127.0.0.1:8000 for SkyRL; none: the hosted one, or TINKER_BASE_URL."""
-    base: str | None = None
-    """The service's name for the base model; none: the same as `model`."""
-    api_key_env: VariableName = "TINKER_API_KEY"
-    """The name of the environment variable that holds the key."""
-    mirror: bool = True
-    """Evaluate with a local base model and adapters fetched from the service. Off: only the tokenizer of `model`
-    is loaded, and answers are scored at the service."""
-    in_flight: int = Field(512, ge=1)
-    """Maximum number of concurrent samples."""
-    multiple: int = Field(1, ge=1)
-    """For servers that compile for each shape: pad the number of sequences in a training call to a multiple of this,
-    with copies that have no effect."""

@@ -1,4 +1,4 @@
-"""Every setting of a training run. These fields are the flags and the keys of TOML files; sections.py has the sections.
+"""The settings of a training run and what they must agree on; `run_settings.py` has the fields.
 
 Precedence, lowest first: defaults, preset, file, command line. The error for an unknown key names the nearest one.
 """
@@ -9,126 +9,27 @@ import tomllib
 from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import ValidationError, model_validator
 
 from inference.address import SECRET_NAME, has_secret
-from inference.text import RENDERERS
-from inference.thoughts import THINKING
-from inference.types import Dequantize
 from legos_train.config.assignments import merged
-from legos_train.config.backend_rows import BACKENDS, BackendRow
+from legos_train.config.backend_rows import BACKENDS
 from legos_train.config.preset_files import preset
+from legos_train.config.run_settings import RunSettings
 from legos_train.config.sections import (
-    ActorEntry,
-    AsyncSettings,
-    AverageSettings,
     BranchSettings,
-    CheckpointSettings,
-    CurriculumSettings,
-    EnvEntry,
-    EvaluationSettings,
-    FilterSettings,
-    HeldOutEntry,
-    LearnerEntry,
-    LogSettings,
-    LoRASettings,
-    MonitorSettings,
-    OptimSettings,
-    ReplaySettings,
-    SamplingSettings,
-    ServerSettings,
-    TinkerSettings,
 )
 from legos_train.config.wording import explained
-from legos_train.credit import METHODS, CreditSettings
+from legos_train.credit import METHODS
 from legos_train.errors import ConfigError
-from legos_train.league import LeagueSettings
-from legos_train.loss import LossSettings
-from legos_train.players import actors, replies
-from legos_train.settings import Arguments, Section, as_entries, as_named
-
-if TYPE_CHECKING:
-    from inference.text import Renderer
-
-    RendererName = str
-    BackendName = str
-else:
-    RendererName = Literal["auto", *RENDERERS]
-    BackendName = Literal[tuple(BACKENDS)]
+from legos_train.loss import LOSSES
+from legos_train.players import replies
 
 
-class TrainConfig(Section):
+class TrainConfig(RunSettings):
     """One training run."""
-
-    env: tuple[EnvEntry, ...] = (EnvEntry(id="KuhnPoker-v0"),)
-    """The environments: an id, a list of ids, or tables `[[env]]` with id, weight and args."""
-    env_args: Arguments = Field(default_factory=dict)
-    """Constructor arguments, for a run with one environment."""
-    actors: dict[str, ActorEntry] = Field(default_factory=dict)
-    """Who plays each role: tables `[actors.ROLE]` or `[actors."ENV/ROLE"]`."""
-    learner: tuple[LearnerEntry, ...] = ()
-    """Several policies instead of one: tables `[[learner]]`, each with the roles it plays."""
-    model: str = "tiny"
-    """`tiny`, `small`, a model directory in mlx-lm's layout, or a hub name."""
-    backend: BackendName = "mlx"
-    """Where the weights are trained: on MLX in this process, or at a service that speaks the Tinker API."""
-    init_adapter: Path | None = None
-    """Adapter weights to start from: an adapter directory or a run directory."""
-    renderer: RendererName = "auto"
-    """How conversations become tokens; `auto` uses the model's own chat template."""
-    thinking: Literal["auto", "on", "off"] = "auto"
-    """Whether the model thinks before answering, if its chat template has that switch (`enable_thinking`); auto: the
-    template's default."""
-    reply: str = Field(
-        default="env",
-        description="How the prompt asks for an answer: "
-        + ", ".join(f"`{name}`" + f" ({row.help})" * bool(row.help) for name, row in replies.REPLIES.items())
-        + ", or your own text with `{observation}` in it.",
-    )
-    train_roles: tuple[str, ...] = ()
-    """Roles to train on; empty: every seat that the environment declares trainable."""
-    steps: int = Field(default=250, ge=1)
-    """Optimiser steps (one batch of episodes each)."""
-    batch_size: int = Field(default=512, ge=1)
-    """Episodes per step."""
-    group_size: int | None = Field(default=None, ge=1)
-    """Episodes that share a seed, for credit methods that compare them; none: 8 for such methods, otherwise 1."""
-    seed: int = Field(default=0, ge=0, lt=1 << 63)
-    """Seed of the whole run: initial weights, deals, sampling, opponents."""
-    run_dir: Path | None = None
-    """Directory of the run; none: a new one in `runs/`."""
-    threads: Annotated[int, Field(ge=1)] | Literal["auto"] = 1
-    """Threads of the matrix library on a CPU. auto: one per core that is idle at startup for models of 50 million
-    weights or more, otherwise 1. The number of threads affects rounding."""
-    dequantize: Dequantize = "auto"
-    """Whether to dequantise weights at load: faster on a CPU, for four to eight times the memory. auto: on a CPU; if
-    memory is short, each layer is dequantised when used instead."""
-    max_rows: int = Field(default=256, ge=1)
-    """Maximum distinct sequences the engine decodes at once; identical ones count once."""
-    max_batch_tokens: int = Field(default=16384, ge=64)
-    """Maximum padded tokens in one forward and backward pass."""
-    context: int = Field(default=4096, ge=16)
-    """Maximum tokens of a prompt and its action together; exceeding it is an invalid move."""
-    lora: LoRASettings = LoRASettings()
-    sampling: SamplingSettings = SamplingSettings()
-    optim: OptimSettings = OptimSettings()
-    loss: LossSettings = LossSettings()
-    credit: CreditSettings = CreditSettings()
-    filter: FilterSettings = FilterSettings()
-    branch: BranchSettings = BranchSettings()
-    league: LeagueSettings = LeagueSettings()
-    asynchronous: AsyncSettings = AsyncSettings()
-    replay: ReplaySettings = ReplaySettings()
-    curriculum: CurriculumSettings = CurriculumSettings()
-    monitor: MonitorSettings = MonitorSettings()
-    average: AverageSettings = AverageSettings()
-    eval: EvaluationSettings = EvaluationSettings()
-    checkpoint: CheckpointSettings = CheckpointSettings()
-    logs: LogSettings = LogSettings()
-    server: ServerSettings = ServerSettings()
-    tinker: TinkerSettings = TinkerSettings()
 
     if not TYPE_CHECKING:  # type checkers take the arguments from the fields
 
@@ -137,9 +38,6 @@ class TrainConfig(Section):
                 super().__init__(**values)
             except ValidationError as error:
                 raise ConfigError("; ".join(explained(e, TrainConfig) for e in error.errors())) from None
-
-    _named = field_validator("credit", "loss", mode="before")(as_named)
-    _entries = field_validator("env", mode="before")(as_entries)
 
     @model_validator(mode="after")
     def _without_secrets(self) -> TrainConfig:
@@ -178,9 +76,10 @@ class TrainConfig(Section):
         if self.loss.token_loss.all_actions:
             self._check_all_actions()
         elif self.branch != BranchSettings():
+            over_all = " and ".join(repr(name) for name, row in LOSSES.items() if row.all_actions)
             raise ValueError(
-                "[branch] values actions for the losses 'expected' and 'mirror' and has no effect for "
-                f"{self.loss.name!r}; leave it out"
+                f"[branch] values actions for the losses {over_all} and has no effect for {self.loss.name!r}; "
+                "leave it out"
             )
         if self.loss.token_loss.imitates and self.filter.zero_advantages:
             name = repr(self.loss.name)
@@ -241,22 +140,18 @@ class TrainConfig(Section):
             raise ValueError(str(error)) from None
         every = [self, *own.values()]
         kinds = {
-            (one.loss.name, one.loss.explore, one.loss.mirror_step, one.loss.mirror_floor, one.credit.return_scale)
+            (one.loss.name, *one.loss.options.values(), one.credit.return_scale)
             if one.loss.token_loss.all_actions
             else None
             for one in every
         }
         if len(kinds) > 1:
-            names = [one.loss.name for one in every if one.loss.token_loss.all_actions]
+            loss = next(one.loss for one in every if one.loss.token_loss.all_actions)
+            same = ", ".join(f"loss.{name}" for name in loss.options)
             raise ValueError(
-                f"loss.name = {names[0]!r} values a game for all learners at once: use it for all learners, with the "
-                "same loss.explore, loss.mirror_step, loss.mirror_floor and credit.return_scale, or for none of them"
+                f"loss.name = {loss.name!r} values a game for all learners at once: use it for all learners, with the "
+                f"same {same} and credit.return_scale, or for none of them"
             )
-
-    @property
-    def backend_row(self) -> BackendRow:
-        """The row of `BACKENDS` that `backend` names."""
-        return BACKENDS[self.backend]
 
     def _check_backend(self) -> None:
         """Checks that no settings of other backends are given, and none that this one refuses."""
@@ -298,42 +193,6 @@ class TrainConfig(Section):
                     f"{', '.join(sorted(self.credit_names))} takes no such option"
                 )
 
-    def plain(self) -> dict[str, Any]:
-        """See `Section.plain`; environments with only an id are written as that id."""
-        out = super().plain()
-        entries = [e.id if e == EnvEntry(id=e.id) else _small(e) for e in self.env]
-        out["env"] = entries[0] if len(entries) == 1 and isinstance(entries[0], str) else entries
-        return {key: value for key, value in out.items() if value != {}}
-
-    @property
-    def envs(self) -> tuple[EnvEntry, ...]:
-        """The environments with `env_args` and the action format of `reply` merged in."""
-        entries = [entry.model_copy(update={"args": {**entry.args, **self.env_args}}) for entry in self.env]
-        return tuple(entry.model_copy(update={"args": self.formatted(entry)}) for entry in entries)
-
-    def formatted(self, entry: EnvEntry | HeldOutEntry) -> dict[str, Any]:
-        """The constructor arguments of an env with the action format of `reply`."""
-        args = entry.arguments if isinstance(entry, HeldOutEntry) else entry.args
-        return replies.formatted(args, self.reply, entry.label)
-
-    def make_renderer(self, tokenizer: Any) -> Renderer:
-        """How conversations become tokens of this run's model.
-
-        Raises:
-            ConfigError: the model's chat template does not support it.
-        """
-        from inference.text import Renderer
-
-        try:
-            return Renderer(tokenizer, self.renderer, THINKING[self.thinking], ask=replies.read_reply(self.reply).ask)
-        except ValueError as error:
-            raise ConfigError(f"{self.model}: {error}") from None
-
-    @property
-    def title(self) -> str:
-        """The readable names of the environments."""
-        return " + ".join(entry.label for entry in self.env)
-
     @property
     def grouped(self) -> int:
         """Episodes per group: `group_size`, or 8 when a method compares the episodes of a group, else 1."""
@@ -346,11 +205,6 @@ class TrainConfig(Section):
             return self.group_size
         return 8 if any(getattr(credit, "groups", False) for credit in methods) else 1
 
-    @property
-    def action_tokens(self) -> int:
-        """Maximum tokens per action."""
-        return self.sampling.max_tokens or actors.default_tokens(self.model)
-
 
 def _texts(value: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
     """Every string in plain values, with its path of keys."""
@@ -360,10 +214,6 @@ def _texts(value: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
         inner = value.items() if isinstance(value, dict) else enumerate(value)
         for key, one in inner:
             yield from _texts(one, (*place, str(key)))
-
-
-def _small(entry: EnvEntry) -> dict[str, Any]:
-    return {key: value for key, value in entry.plain().items() if value not in ("", {}, None)}
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, create_model
+from pydantic import Field
 
 from legos_train.credit.assigner import CreditAssigner
 from legos_train.credit.methods import METHODS, declared_options, make_credit, options_of
 from legos_train.credit.return_scale import ReturnScale
-from legos_train.settings import Section
+from legos_train.settings import Section, settings_with
 
 if TYPE_CHECKING:
     CreditName = str
@@ -57,16 +57,4 @@ if TYPE_CHECKING:
         def __getattr__(self, option: str) -> Any: ...
 
 else:
-    CreditSettings = create_model(
-        "CreditSettings",
-        __base__=CreditChoice,
-        __doc__=CreditChoice.__doc__,
-        __module__=__name__,
-        **{
-            name: (
-                option.annotation,
-                Field(option.default, description=f"`{'`, `'.join(option.methods)}`: {option.text}"),
-            )
-            for name, option in declared_options().items()
-        },
-    )
+    CreditSettings = settings_with(CreditChoice, "CreditSettings", declared_options())

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from inference.files import tensors
+from inference.files.adapter_folder import CONFIG, WEIGHTS
 from legos_train.disk import fsops
 from legos_train.disk.crash import crashpoint
-
-WEIGHTS, CONFIG = "adapters.safetensors", "adapter_config.json"
 
 
 def save_adapter(folder: str | os.PathLike[str], weights: Mapping[str, Any], config: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from inference import BUNDLED
+from inference.files import adapter_folder
 from legos_train.errors import PolicyError
 
 WEIGHTS = "base_weights"
@@ -50,7 +51,7 @@ def check_adapter(folder: Path, base: str | None = None) -> None:
     Raises:
         PolicyError: see `check_weights`.
     """
-    facts = json.loads((folder / "adapter_config.json").read_text()).get("legos")
+    facts = adapter_folder.read_config(folder).get("legos")
     if isinstance(facts, dict) and (named := facts.get("base_model")):
         check_same(str(named), base or str(named), f"the adapter {str(folder)!r}")
         if base in (None, named):

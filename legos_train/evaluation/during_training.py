@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from inference import Engine
+from inference import DrawParams, Engine
 from inference.text import Renderer
 from legos_train.errors import ConfigError, PolicyError
 from legos_train.evaluation.duel import NothingScored, head_to_head
@@ -75,7 +75,8 @@ class Measurer:
         """The model in a seat as in training, with another adapter (None: the base)."""
         role, trainable = task.slot.seats[agent]
         actor = actors.lookup(task.players, agent, role, trainable)
-        player = self._seated(task, replace(actor, model=actors.POLICY, top_p=1.0))
+        draw = DrawParams(temperature=actor.temperature)
+        player = self._seated(task, replace(actor, model=actors.POLICY, **vars(draw)))
         assert isinstance(player, ModelPlayer)
         return replace(player, adapter=None if adapter is None else actors.adapter_name(adapter, actor.learner))
 

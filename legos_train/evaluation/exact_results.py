@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from inference.types import UNCHANGED
 from legos_envs import InfoSet, exact
 from legos_train.evaluation.exact_values import (
     MANY_POSITIONS,
@@ -38,17 +39,16 @@ class ExactResults:
         self.player, self.note, self.systems = player, note, systems or {}
         self._tables: dict[tuple[str, str, str], tuple[PolicyTable | None, Mapping[InfoSet, float]]] = {}
         self._reports: dict[tuple[str, str], dict[str, Any]] = {}
-        self._sampled: dict[tuple[str, str], float] = {}
+        self._sampled: dict[tuple[str, str], dict[str, float]] = {}
 
     def remarks(self, pairing: Pairing) -> list[str]:
-        """A note if the exact numbers of a pairing are not at the temperature of its games."""
+        """A note if the games of a pairing were not drawn as its exact numbers are."""
         words = dict.fromkeys((pairing.policy, pairing.opponent, *pairing.fixed.values()))
-        warm = {word: self._sampled.get((pairing.title, word), 1.0) for word in words}
         return [
-            f"the exact numbers are those of {word} at temperature 1; its games were played at {temperature:g} "
-            "(--temperature)."
-            for word, temperature in warm.items()
-            if temperature != 1.0
+            f"the exact numbers are those of {word} at {name} {getattr(UNCHANGED, name):g}; its games were played at "
+            f"{value:g} (--{name.replace('_', '-')})."
+            for word in words
+            for name, value in self._sampled.get((pairing.title, word), {}).items()
         ]
 
     def of(self, pairing: Pairing, env: Any) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class ExactResults:
         if len(infos) > MANY_POSITIONS and (pairing.title, word) not in self._sampled:
             positions = f"{len(infos)} positions of {pairing.title}"
             self.note(f"exact numbers: asking {word} about {positions} (skip with --no-exact)")
-        self._sampled[pairing.title, word] = player.temperature
+        self._sampled[pairing.title, word] = player.draw.unusual
         mine = [info for info in infos if info.player == number]
         line = ProgressLine("positions") if len(mine) > MANY_POSITIONS else None
         try:

@@ -204,7 +204,8 @@ class Session:
     def facts(self) -> dict[str, Any]:
         """The settings, besides envs and policies, that affect the results."""
         names = "games seed temperature judge_temperature max_tokens system renderer thinking thinking_tokens reply"
-        values = {name: getattr(self.options, name) for name in names.split()} | {"system": self.system}
+        values = {name: getattr(self.options, name) for name in names.split()}
+        values |= {"system": self.system, **self.cast.draw.unusual}
         values |= {"systems": self.systems} if self.systems else {}
         return {"version": legos_envs.__version__, **values, "seats": self.fixed, "body": self.cast.body}
 

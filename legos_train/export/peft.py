@@ -20,13 +20,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from inference import BUNDLED
+from inference import BUNDLED, AdapterError
 from inference.files import peft_files, tensors
+from inference.files.adapter_folder import CONFIG as CONFIG  # noqa: PLC0414
+from inference.files.adapter_folder import PEFT_WEIGHTS as PEFT_WEIGHTS  # noqa: PLC0414
+from inference.files.adapter_folder import WEIGHTS as WEIGHTS  # noqa: PLC0414
 from legos_train.disk import fsops
 from legos_train.errors import ExportError
 from legos_train.export.folder import fresh_folder
 
-WEIGHTS, CONFIG, PEFT_WEIGHTS = "adapters.safetensors", peft_files.CONFIG, peft_files.WEIGHTS
 _LAYER = re.compile(r"model\.layers\.(\d+)\.([\w.]+)")
 _QUANTIZED = re.compile(r"mlx-community/|\d-?bit\b|[-_.](q\d|int\d|awq|gptq|dwq|mxfp\d|nvfp\d)", re.IGNORECASE)
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(?:@[\w.-]+)?")
@@ -91,20 +93,16 @@ def to_mlx(peft: Path, out: Path, *, overwrite: bool = False) -> list[str]:
         OSError: a file cannot be written.
     """
     config, _ = read_config(peft / CONFIG)
-    if config.get("peft_type") != "LORA":
-        raise ExportError(f"{peft / CONFIG}: only LoRA can be imported, got peft_type {config.get('peft_type')!r}")
     for name, value in config.items():
         if value and name not in _PLAIN:
             raise ExportError(f"{peft / CONFIG}: {name} = {value!r} has no counterpart in mlx-lm's LoRA")
-    if config.get("bias", "none") != "none":
-        raise ExportError(f"{peft / CONFIG}: bias = {config['bias']!r}; mlx-lm's LoRA has none")
-    rank, alpha = config.get("r"), config.get("lora_alpha")
-    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float) or not math.isfinite(alpha):
-        raise ExportError(f"{peft / CONFIG}: needs r >= 1 and a finite lora_alpha, got {rank!r} and {alpha!r}")
+    try:
+        rank, scale = peft_files.rank_and_scale(config)
+    except AdapterError as error:
+        raise ExportError(f"{peft}/{error}") from None
     matrices, metadata, _ = read_matrices(peft / PEFT_WEIGHTS)
     renamed = {_mlx_name(name, peft / PEFT_WEIGHTS): matrix.transposed for name, matrix in matrices.items()}
     layers = _pairs(renamed, peft / PEFT_WEIGHTS, rank)
-    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
     text = _own_config(metadata.get("mlx_lm_config"), rank, scale)
     if text is None:
         keys = sorted({match[2] for path in layers if (match := _LAYER.fullmatch(path))})

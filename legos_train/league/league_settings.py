@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from legos_train.league.modes import MODES, Mode
-from legos_train.players.actors import checked_word
+from legos_train.players.actors import checked_word, listed
 from legos_train.settings import Section
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ class LeagueSettings(Section):
         + "; ".join(f"`{name}`: {row.opponents}" for name, row in MODES.items())
         + ".",
     )
-    opponents: tuple[Annotated[str, AfterValidator(checked_word)], ...] = ()
-    """Players besides the snapshots: `random`, `optimal`, `scripted:NAME`, `base`, a run directory, an endpoint."""
+    opponents: tuple[Annotated[str, AfterValidator(checked_word)], ...] = Field(
+        default=(), description=f"Players besides the snapshots: {listed('base')}."
+    )
     latest: float = Field(default=0.2, ge=0, le=1)
     """Share of episodes in which the latest policy plays itself."""
     snapshot_every: int = Field(default=5, ge=1)

@@ -183,7 +183,7 @@ def fixed(population: Population) -> Sides:
 
     $$P(m) = \frac{1}{|O|}$$
 
-    O are `league.opponents`: `random`, `optimal`, `scripted:NAME`, `base`, a run, an endpoint.
+    O are `league.opponents`: `base`, or any policy of `legos eval`.
 
     When: you have specific opponents to beat, and the learner should train only against them.
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legos_train.batch import Batch
+from legos_train.loss.corrections import inside, truncated_weights, turn_means
 from legos_train.loss.loss_settings import LossSettings
 from legos_train.loss.penalties import (
     bonus,
@@ -18,7 +19,7 @@ from legos_train.loss.penalties import (
     kl_k3,
     token_logprobs,
 )
-from legos_train.loss.tokens import Samples, inside, truncated_weights, turn_means
+from legos_train.loss.token_loss import Samples
 
 
 def objective(
@@ -130,8 +131,5 @@ def _policy_loss(
         advantages = mx.array((batch.advantages * correction(gap, batch, settings)).astype(np.float32))
     if not stays.all():  # a ratio that overflows would not be finite even with weight 0
         old = mx.where(mx.array(stays > 0), old, mx.stop_gradient(new))
-    samples = Samples(
-        new, old, advantages, settings.clip_low, settings.clip_high,
-        batch.sequence, batch.sequence_length, settings.mirror_step,
-    )  # fmt: skip
-    return settings.token_loss(samples)
+    samples = Samples(new, old, advantages, batch.sequence, batch.sequence_length)
+    return settings.token_loss(samples, **settings.options)

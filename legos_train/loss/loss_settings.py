@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from legos_train.loss.tokens import LOSSES, TokenLoss
-from legos_train.settings import Section
+from legos_train.loss.token_loss import TokenLoss
+from legos_train.loss.tokens import LOSSES
+from legos_train.settings import Section, merged_options, settings_with
 
 if TYPE_CHECKING:
     LossName = str
 else:
     LossName = Literal[tuple(LOSSES)]
 
+OPTIONS = merged_options("loss", {name: row.options for name, row in LOSSES.items()})
 
-class LossSettings(Section):
+
+class LossChoice(Section):
     """The objective at every sampled token."""
 
     name: LossName = "ppo"
-    """The loss; the docs have a page for each. `sft`: log-likelihood of actions in episodes that pass `filter`
-    (training on survivors)."""
-    clip_low: float = Field(default=0.2, gt=0, le=1)
-    """`ppo`, `gspo`, `cispo`: the probability ratio is clipped at 1 minus this."""
-    clip_high: float = Field(default=0.2, gt=0)
-    """`ppo`, `gspo`, `cispo`: the probability ratio is clipped at 1 plus this."""
+    """The loss; the docs have a page for each."""
     aggregation: Literal["token", "sequence", "constant"] = "sequence"
     """What the sum over tokens is divided by. `token`: the number of tokens; `sequence`: the tokens of each turn, then
     the number of turns; `constant`: the number of turns times `constant`."""
@@ -39,14 +37,6 @@ class LossSettings(Section):
     """Leave out actions cut off by the token limit."""
     skip_forced: float = Field(default=0.0, ge=0, lt=1)
     """At the end of an action, leave out tokens to which the sampler gave a probability above 1 minus this."""
-    explore: float = Field(default=0.0, ge=0, lt=1)
-    """`expected`, `mirror`: weight decision points as if every player made a uniformly random move with this
-    probability, so that points the players now avoid are still learned. The values of actions do not change."""
-    mirror_step: float = Field(default=1.0, gt=0)
-    """`mirror`: step size of mirror descent. Use smaller steps with smaller KL weights, or the policy cycles."""
-    mirror_floor: float = Field(default=0.0, ge=0, lt=0.5)
-    """`mirror`: a step treats every legal action as at least this likely. Actions that have become rare can then
-    recover if they are worth it; those that deserve to be rare are played about this often."""
     entropy: float = Field(default=0.0, ge=0)
     """Weight of the entropy bonus."""
     entropy_over: Literal["all", "legal", "top"] = "all"
@@ -77,19 +67,18 @@ class LossSettings(Section):
     now avoids keep that share of their initial probability, so that none is lost for good."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> LossSettings:
+    def _consistent(self) -> Self:
         if self.mask_ratio is not None and not 0.0 <= self.mask_ratio[0] <= 1.0 <= self.mask_ratio[1]:
             raise ValueError(f"mask_ratio must be (low, high) with 0 <= low <= 1 <= high, got {self.mask_ratio}")
         for field in ("magnet", "magnet_base"):
             if (value := getattr(self, field)) != type(self).model_fields[field].default and not self.magnet_every:
                 raise ValueError(f"{field} = {value!r} does nothing while magnet_every is 0; give it a number of steps")
-        if self.explore and not LOSSES[self.name].all_actions:
-            names = " and ".join(repr(name) for name, one in LOSSES.items() if one.all_actions)
-            raise ValueError(f"explore applies only to the losses {names}, not to {self.name!r}; use 0")
-        for field in ("mirror_step", "mirror_floor"):
-            if getattr(self, field) != type(self).model_fields[field].default and not LOSSES[self.name].mirror:
-                raise ValueError(f"{field} is a setting of the loss 'mirror' and does nothing for {self.name!r}")
-        if (LOSSES[self.name].imitates or LOSSES[self.name].mirror) and self.needs_start:
+        for name, option in OPTIONS.items():
+            over_all = all(LOSSES[one].all_actions for one in option.methods)
+            if over_all and name in self.unused and getattr(self, name) != option.default:
+                losses = f"loss{'es' * (len(option.methods) > 1)} {' and '.join(map(repr, option.methods))}"
+                raise ValueError(f"{name} is a setting of the {losses} and does nothing for {self.name!r}")
+        if (self.token_loss.imitates or self.token_loss.mirror) and self.needs_start:
             name = "mask_ratio" if self.truncate_ratio is None else "truncate_ratio"
             raise ValueError(f"{name} is an off-policy correction, which {self.name!r} does not need; use none")
         return self
@@ -104,6 +93,16 @@ class LossSettings(Section):
         """The row of `LOSSES` that `name` names."""
         return LOSSES[self.name]
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of this loss, with their values."""
+        return {name: getattr(self, name) for name in self.token_loss.options}
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """The options that only other losses have."""
+        return tuple(name for name in OPTIONS if name not in self.token_loss.options)
+
     def kl_weight(self, step: int, steps: int) -> float:
         """The weight of the KL at step 1 ... `steps`: from `kl` to `kl_end`, linearly where one of them is zero."""
         if self.kl_end is None:
@@ -113,7 +112,19 @@ class LossSettings(Section):
             return float(self.kl * (self.kl_end / self.kl) ** done)
         return self.kl + (self.kl_end - self.kl) * done
 
-    def fixed(self, kl: float, *, exact: bool) -> LossSettings:
+    def fixed(self, kl: float, *, exact: bool) -> Self:
         """The settings of a single step: its KL weight, and the estimator that `auto` stands for, given `exact`."""
         estimator = ("exact" if exact else "k3") if self.kl_estimator == "auto" else self.kl_estimator
         return self.model_copy(update={"kl": kl, "kl_end": None, "kl_estimator": estimator})
+
+
+if TYPE_CHECKING:
+
+    class LossSettings(LossChoice):
+        """`LossChoice`, and a setting for each option of a loss."""
+
+        def __init__(self, **values: Any) -> None: ...
+        def __getattr__(self, option: str) -> Any: ...
+
+else:
+    LossSettings = settings_with(LossChoice, "LossSettings", OPTIONS)

@@ -1,80 +1,36 @@
-"""Per-token losses, and the correction for samples from another policy. All are pure functions of arrays (M,)."""
+"""The losses: pure functions of arrays (M,). Importing this file loads no MLX, so that help needs none."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+
+from legos_train.loss.corrections import turn_index
+from legos_train.loss.token_loss import LOSSES as LOSSES  # noqa: PLC0414
+from legos_train.loss.token_loss import loss
+from legos_train.settings import Option
 
 if TYPE_CHECKING:
     import mlx.core as mx
 
-Floats = NDArray[np.float64]
-
-
-class Samples(NamedTuple):
-    """The inputs of a loss: arrays (M,) over sampled tokens, and its settings."""
-
-    new: mx.array
-    old: mx.array
-    advantages: mx.array
-    clip_low: float
-    clip_high: float
-    sequence: NDArray[np.int32]
-    lengths: NDArray[np.int32]
-    mirror_step: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLoss:
-    """A row of `LOSSES`: the loss (M,) of each token, and properties that other code needs.
-
-    Attributes:
-        function: takes the fields of `Samples` that its parameters name; its docstring is the page in the docs.
-        holds: which ratios the clip holds: none; those that their advantage pushes further, which then have no
-            gradient; or all outside of it, whose gradient is bounded.
-        by_turn: whether all tokens of a turn share one ratio.
-        imitates: whether advantages and the sampler's probabilities play no part.
-        all_actions: whether it covers every action of a decision point, not only the sampled one.
-        mirror: whether these advantages are those of a target policy, see `mirror`.
-    """
-
-    function: Callable[..., mx.array]
-    holds: Literal["nothing", "pushed", "outside"] = "nothing"
-    by_turn: bool = False
-    imitates: bool = False
-    all_actions: bool = False
-    mirror: bool = False
-
-    def __call__(self, samples: Samples) -> mx.array:
-        """The loss of each token, (M,)."""
-        return self.function(**{name: getattr(samples, name) for name in inspect.signature(self.function).parameters})
-
-
-LOSSES: dict[str, TokenLoss] = {}
-"""The losses by name. Importing this file loads no MLX, so that settings and help can be read without it."""
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def loss(
-    holds: Literal["nothing", "pushed", "outside"] = "nothing",
-    *,
-    by_turn: bool = False,
-    imitates: bool = False,
-    all_actions: bool = False,
-    mirror: bool = False,
-) -> Callable[[Function], Function]:
-    """Registers a function as the loss of its name, under which settings, help and docs find it. See `TokenLoss`."""
-
-    def declare(function: Function) -> Function:
-        LOSSES[function.__name__] = TokenLoss(function, holds, by_turn, imitates, all_actions, mirror)
-        return function
-
-    return declare
+ClipLow = Annotated[float, Field(gt=0, le=1, description="the probability ratio is clipped at 1 minus this.")]
+ClipHigh = Annotated[float, Field(gt=0, description="the probability ratio is clipped at 1 plus this.")]
+CLIP = 0.2
+EXPLORE = Option(
+    Annotated[float, Field(ge=0, lt=1)],
+    0.0,
+    "weight decision points as if every player made a uniformly random move with this probability, so that points the "
+    "players now avoid are still learned. The values of actions do not change.",
+)
+MIRROR_FLOOR = Option(
+    Annotated[float, Field(ge=0, lt=0.5)],
+    0.0,
+    "a step treats every legal action as at least this likely. Actions that have become rare can then recover if they "
+    "are worth it; those that deserve to be rare are played about this often.",
+)
 
 
 @loss()
@@ -104,7 +60,7 @@ def importance_sampling(new: mx.array, old: mx.array, advantages: mx.array) -> m
     return -fastmath.exp(new - old) * advantages
 
 
-@loss(all_actions=True)
+@loss(all_actions=True, before={"explore": EXPLORE})
 def expected(new: mx.array, old: mx.array, advantages: mx.array) -> mx.array:
     r"""Every legal action of every decision point, weighted by its probability: the policy gradient without sampling.
 
@@ -132,8 +88,8 @@ def expected(new: mx.array, old: mx.array, advantages: mx.array) -> mx.array:
     return importance_sampling(new, old, advantages)
 
 
-@loss(all_actions=True, mirror=True)
-def mirror(new: mx.array, advantages: mx.array, mirror_step: float) -> mx.array:
+@loss(all_actions=True, mirror=True, before={"explore": EXPLORE, "mirror_floor": MIRROR_FLOOR})
+def mirror(new: mx.array, advantages: mx.array, mirror_step: Annotated[float, Field(gt=0)] = 1.0) -> mx.array:
     r"""Every legal action of every decision point, imitated as often as a step of mirror descent would play it.
 
     $$L = -\frac{1}{\eta} \sum_I w(I) \sum_a q(a) \log p(a) \qquad q(a) \propto p_0(a)\,e^{\eta A(I, a)}$$
@@ -154,7 +110,7 @@ def mirror(new: mx.array, advantages: mx.array, mirror_step: float) -> mx.array:
     Args:
         new: log-probabilities under the policy being trained, (M,).
         advantages: log(q / p0) of the token's action, divided by `mirror_step`, (M,).
-        mirror_step: the step of mirror descent, above 0.
+        mirror_step: step size of mirror descent. Use smaller steps with smaller KL weights, or the policy cycles.
     """
     from inference.forward import fastmath
 
@@ -162,7 +118,9 @@ def mirror(new: mx.array, advantages: mx.array, mirror_step: float) -> mx.array:
 
 
 @loss("pushed")
-def ppo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, clip_high: float) -> mx.array:
+def ppo(
+    new: mx.array, old: mx.array, advantages: mx.array, clip_low: ClipLow = CLIP, clip_high: ClipHigh = CLIP
+) -> mx.array:
     r"""The advantage times the probability ratio, clipped: no gradient from a token that has already moved far enough.
 
     $$L = -\min\left(r A,\ \mathrm{clip}(r,\,1 - l,\,1 + h)\,A\right) \qquad r = p\,/\,p_0$$
@@ -193,7 +151,9 @@ def ppo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, cli
 
 
 @loss("outside")
-def cispo(new: mx.array, old: mx.array, advantages: mx.array, clip_low: float, clip_high: float) -> mx.array:
+def cispo(
+    new: mx.array, old: mx.array, advantages: mx.array, clip_low: ClipLow = CLIP, clip_high: ClipHigh = CLIP
+) -> mx.array:
     r"""The log-likelihood, weighted by advantage and clipped ratio: a clipped token keeps a bounded gradient.
 
     $$L = -\mathrm{sg}\left(\mathrm{clip}(r,\,1 - l,\,1 + h)\right)\,A\,\log p \qquad r = p\,/\,p_0$$
@@ -251,8 +211,8 @@ def gspo(
     advantages: mx.array,
     sequence: NDArray[np.int32],
     *,
-    clip_low: float,
-    clip_high: float,
+    clip_low: ClipLow = CLIP,
+    clip_high: ClipHigh = CLIP,
     lengths: NDArray[np.int32] | None = None,
 ) -> mx.array:
     r"""`ppo` with one ratio per turn: the geometric mean of the ratios of its tokens.
@@ -282,69 +242,10 @@ def gspo(
 
     from inference.forward import fastmath
 
-    index, sizes = _turns(sequence, lengths)
+    index, sizes = turn_index(sequence, lengths)
     turn = mx.array(index)
     sums = mx.zeros((len(sizes),), dtype=new.dtype).at[turn].add(new - old)
     return _clipped(fastmath.exp((sums / mx.array(sizes).astype(new.dtype))[turn]), advantages, clip_low, clip_high)
-
-
-def turn_means(values: NDArray, sequence: NDArray[np.int32], lengths: NDArray[np.int32] | None = None) -> Floats:
-    """Means over turns of values (M,), given back to each token (M,); `lengths` as in `gspo`."""
-    index, sizes = _turns(sequence, lengths)
-    return np.asarray((np.bincount(index, values, len(sizes)) / sizes)[index], dtype=np.float64)
-
-
-def _turns(sequence: NDArray, lengths: NDArray | None) -> tuple[NDArray[np.int64], NDArray]:
-    """For each token the place of its turn, and the lengths of the turns."""
-    _, first, index, sizes = np.unique(sequence, return_index=True, return_inverse=True, return_counts=True)
-    return index.reshape(-1), sizes if lengths is None else lengths[first]
-
-
-def truncated_weights(gap: NDArray, limit: float) -> Floats:
-    r"""A weight for stale samples: how much likelier a token is now than when it was sampled, cut off at C.
-
-    $$A \leftarrow \min(p_1 / p_0,\ C)\,A \qquad r = p\,/\,p_1$$
-
-    $p_0$ is the probability of the token when it was sampled, $p_1$ at the start of the optimiser step, p now. The loss
-    then measures its own ratio from there, and its clip has nothing to do with staleness. A token that the sampler
-    found ten times less likely does not count ten times. With `gspo` there is one weight per turn.
-
-    When: episodes are generated during training, or trained on more than once; or the engine's numerics differ from the
-    trainer's.
-
-    When not: fresh samples from the same weights. All weights are 1 then. The losses `sft` and `mirror` refuse it.
-
-    Source: Ionides 2008, "Truncated importance sampling", J. Comput. Graph. Stat. 17(2).
-
-    Args:
-        gap: `start - old`, (M,).
-        limit: C, above 0.
-    """
-    with np.errstate(over="ignore"):
-        return np.minimum(np.exp(np.asarray(gap, dtype=np.float64)), limit)
-
-
-def inside(gap: NDArray, low: float, high: float) -> NDArray[np.bool_]:
-    r"""A mask for stale turns: those whose probability has changed too much are left out of the loss.
-
-    $$low \le (q_1 q_2 \cdots q_n)^{1/n} \le high \qquad q = p_1 / p_0$$
-
-    $p_0$ is the probability of a token when it was sampled, $p_1$ at the start of the optimiser step; n tokens make the
-    turn. The other turns keep their weights, so a batch with one turn left does not take a full step on it.
-
-    When: as for `truncate_ratio`, if samples that are far off should not count at all. Both may be on.
-
-    When not: fresh samples from the same weights. Nothing is left out then. The losses `sft` and `mirror` refuse it.
-
-    Source: IcePop, arXiv 2510.18855; there token by token, here whole turns.
-
-    Args:
-        gap: (M,) the mean of `start - old` over the turn of each token.
-        low: at most 1.
-        high: at least 1.
-    """
-    with np.errstate(divide="ignore"):
-        return (gap >= np.log(low)) & (gap <= np.log(high))
 
 
 def _clipped(ratio: mx.array, advantages: mx.array, clip_low: float, clip_high: float) -> mx.array:

@@ -15,7 +15,7 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from inference.adapters import narrowest
-from inference.files import tensors
+from inference.files import adapter_folder, tensors
 from legos_train.batch import Batch
 from legos_train.config import TrainConfig
 from legos_train.disk import bases
@@ -132,7 +132,7 @@ class MLXBackend:
     # --- files -------------------------------------------------------------------------------------------------------
 
     def read(self, path: Path) -> Snapshot:
-        if (path / "adapter_config.json").exists():
+        if adapter_folder.is_adapter(path):
             bases.check_adapter(folder := path, self.config.model)
         else:
             base, found = ("", None) if words.is_code(str(path)) else words.locate(str(path))

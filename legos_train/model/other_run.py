@@ -10,7 +10,7 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from inference.files import tensors
+from inference.files import adapter_folder, tensors
 from legos_train.disk import bases, checkpoint
 from legos_train.errors import ConfigError
 
@@ -55,7 +55,7 @@ def read_snapshots(run: Path) -> tuple[dict[str, Weights], float | None]:
     for name in ("last", "best", "adapter", "average"):
         files[name] = {
             "" if file.parent == run / name else f"{file.parent.name}/": file
-            for file in sorted((run / name).glob("**/adapters.safetensors"))
+            for file in sorted((run / name).glob(f"**/{adapter_folder.WEIGHTS}"))
         }
     found: dict[str, Weights] = {}
     for name, parts in files.items():
@@ -67,7 +67,7 @@ def read_snapshots(run: Path) -> tuple[dict[str, Weights], float | None]:
     if not found:
         raise ConfigError(
             f"league.pool_from: no snapshots in {str(run)!r}; looked for checkpoints/step_*/adapter.safetensors, "
-            "last/, best/ and adapter/ with adapters.safetensors"
+            f"last/, best/ and adapter/ with {adapter_folder.WEIGHTS}"
         )
     return found, scale
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from inference.files import tensors
+from inference.files import adapter_folder, tensors
 from legos_train.errors import ConfigError
 from legos_train.model.backend import GroupBytes, Snapshot, TrainerBackend
 from legos_train.players import actors, words
@@ -71,7 +71,7 @@ class PopulationBackend:
         if which in words.PUBLISHED and (Path(run) / which).is_dir():
             path = Path(run) / which
         folders = {name: path / name for name in self.members}
-        if (path / "config.toml").exists() and not (path / "adapter_config.json").exists():
+        if (path / "config.toml").exists() and not adapter_folder.is_adapter(path):
             folders = {name: path / "adapter" / name for name in self.members}
         there = [name for name, folder in folders.items() if folder.is_dir()]
         if there and len(there) < len(folders):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any
 
+from inference import DrawParams
 from legos_envs import Policy
 from legos_train.players.chat_api import checked_word as checked_word  # noqa: PLC0414  settings validate with it
+from legos_train.players.policy_kinds import ENDPOINT as ENDPOINT  # noqa: PLC0414
+from legos_train.players.policy_kinds import HUMAN as HUMAN  # noqa: PLC0414
+from legos_train.players.policy_kinds import listed as listed  # noqa: PLC0414
 
 POLICY, BASE, LEAGUE = "policy", "base", "league:"
 TOKENS = 1024
@@ -19,18 +23,17 @@ ANYBODY, UNTRAINED = "*", "*untrained"
 """Keys of a job's players: for all seats; for the seats that the env does not train."""
 
 
-@dataclass(frozen=True, slots=True)
-class Actor:
-    """The player of a role and its settings.
+@dataclass(frozen=True)
+class Actor(DrawParams):
+    """The player of a role and its settings, among them those of `inference.DrawParams`, such as `temperature`.
 
     Args:
         role: a role of the environments, or `ENV/ROLE` for one environment of several.
         system_prompt: prepended to the conversation.
-        temperature: sampling temperature; 0 takes the most likely token.
         max_tokens: maximum tokens per action; None: the run's `sampling.max_tokens`.
-        model: `"policy"` (the weights being trained), `"base"` (the model without its adapter), a name of `legos eval`
-            (`"random"`, `"optimal"`, `"scripted:NAME"`, `"runs/x@best"`, an endpoint's URL `"http://host/v1#model"`),
-            or a function from a `legos_envs.Decision` to the text of the action, which may be a coroutine function.
+        model: `"policy"` (the weights being trained), `"base"` (the model without its adapter), a policy of `legos
+            eval` such as `"random"`, or a function from a `legos_envs.Decision` to the text of the action, which may
+            be a coroutine function.
         trainable: if off, the role plays but is not trained on. Only actions of `"policy"` are ever trained on.
         thinking_tokens: maximum tokens per thought, within `max_tokens`; None: no separate limit.
         learner: which of several learners `"policy"` is; set by the arena.
@@ -38,11 +41,10 @@ class Actor:
 
     role: str
     system_prompt: str = ""
-    temperature: float = 1.0
+    _: KW_ONLY
     max_tokens: int | None = None
     model: str | Policy = POLICY
     trainable: bool = True
-    top_p: float = 1.0
     thinking_tokens: int | None = None
     learner: str | None = None
 

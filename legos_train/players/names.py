@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import json
 import os
 import re
 import tomllib
@@ -12,18 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from inference import BUNDLED
-from inference.files import tensors
+from inference.files import adapter_folder, tensors
 from legos_train.disk import bases
 from legos_train.errors import PolicyError
 from legos_train.players.chat_api import is_endpoint
+from legos_train.players.policy_kinds import CODE_POLICIES, listed
 
 PUBLISHED = ("last", "average", "best")
-CODE_POLICIES = ("random", "optimal", "human", "scripted")
-ACCEPTED = (
-    f"random, optimal, human, scripted:NAME, {', '.join(BUNDLED)}, a model directory or hub name (with +ADAPTER if "
-    "wanted), an adapter directory, a run directory (with @last, @average, @best or @step_N), a strategy directory of "
-    "`legos exploit`, an endpoint http://HOST:PORT/v1#MODEL"
-)
 
 
 def spelled(spec: str) -> str:
@@ -55,7 +49,7 @@ def locate(spec: str) -> tuple[str, Path | None]:
     if pair := _model_and_adapter(spec):
         base, adapter = pair
         run, chosen = run_and_weights(adapter)
-        if (Path(run) / "config.toml").is_file() and not (Path(adapter) / "adapter_config.json").exists():
+        if (Path(run) / "config.toml").is_file() and not adapter_folder.is_adapter(Path(adapter)):
             bases.check_same(str(run_settings(Path(run)).get("model", "tiny")), base, f"the run {run!r}")
             bases.check_run(Path(run), base)
             return base, _of_run(Path(run), chosen)
@@ -63,7 +57,7 @@ def locate(spec: str) -> tuple[str, Path | None]:
         return base, folder
     name, which = run_and_weights(spec)
     at, path = name != spec, Path(name)
-    if (path / "config.toml").exists() and not (path / "adapter_config.json").exists():
+    if (path / "config.toml").exists() and not adapter_folder.is_adapter(path):
         model = str(run_settings(path).get("model", "tiny"))
         found = _of_run(path, which)
         bases.check_run(path, model)
@@ -72,13 +66,13 @@ def locate(spec: str) -> tuple[str, Path | None]:
         return spec, None  # of the hub, at a revision
     if at:
         raise PolicyError(f"{spec!r}: {name!r} is not a run directory (no config.toml in it)")
-    if (path / "adapter_config.json").exists():
-        config = json.loads((path / "adapter_config.json").read_text())
-        found = config.get("legos", {}).get("base_model") or config.get("model")
-        if not found:
+    if adapter_folder.is_adapter(path):
+        config = adapter_folder.read_config(path)
+        named: Any = config.get("legos", {}).get("base_model") or config.get("model")
+        if not named:
             raise PolicyError(f"the adapter {spec!r} does not say which model it is for; write MODEL+{spec}")
         bases.check_adapter(path)
-        return _near(found, path), path
+        return _near(named, path), path
     if "/" in spec and not path.exists() and (runs := sorted(path.parent.glob("*/config.toml"))):
         names = ", ".join(str(found.parent) for found in runs[:8])
         raise PolicyError(f"no run {spec!r}; that folder has: {names}")
@@ -92,7 +86,7 @@ def locate(spec: str) -> tuple[str, Path | None]:
         return spec, None
     near = difflib.get_close_matches(spec, (*CODE_POLICIES, *BUNDLED), 1)
     hint = f" Did you mean http://{spec}?" if "#" in spec else f" Did you mean {near[0]!r}?" if near else ""
-    raise PolicyError(f"no policy {spec!r}.{hint} Accepted: {ACCEPTED}")
+    raise PolicyError(f"no policy {spec!r}.{hint} Accepted: {listed(but=(), mark='', brief=False)}")
 
 
 def run_and_weights(spec: str) -> tuple[str, str]:
@@ -139,7 +133,7 @@ def read_weights(where: Path) -> tuple[dict[str, Any], float, int]:
     Raises:
         AdapterError, CorruptCheckpoint: the files are incomplete.
     """
-    if (where / "adapter_config.json").exists():
+    if adapter_folder.is_adapter(where):
         from inference import read_adapter
 
         found = read_adapter(where)
@@ -153,7 +147,7 @@ def read_weights(where: Path) -> tuple[dict[str, Any], float, int]:
 
 def fingerprint(where: Path) -> str:
     """Identifies an adapter, or that of a checkpoint directory: the start of the SHA-256 of weights and scale."""
-    file = where / ("adapters.safetensors" if (where / "adapter_config.json").exists() else "adapter.safetensors")
+    file = where / (adapter_folder.WEIGHTS if adapter_folder.is_adapter(where) else "adapter.safetensors")
     try:
         weights = file.read_bytes()
     except FileNotFoundError:
@@ -163,13 +157,13 @@ def fingerprint(where: Path) -> str:
 
 
 def _adapter(path: Path) -> Path:
-    if not (path / "adapter_config.json").exists():
-        if several := sorted(found.parent.name for found in path.glob("*/adapter_config.json")):
+    if not adapter_folder.is_adapter(path):
+        if several := sorted(found.parent.name for found in path.glob(f"*/{adapter_folder.CONFIG}")):
             raise PolicyError(
                 f"{str(path)!r} has the adapters of several learners, {', '.join(several)}: name one, such as "
                 f"{path / several[0]}; in evaluations, --seat ROLE={path / several[-1]} gives a seat to another"
             )
-        raise PolicyError(f"no adapter in {str(path)!r}: adapter_config.json is missing")
+        raise PolicyError(f"no adapter in {str(path)!r}: {adapter_folder.CONFIG} is missing")
     return path
 
 
@@ -189,7 +183,7 @@ def _of_run(run: Path, which: str) -> Path:
         return _adapter(path)
     steps = (run / "checkpoints").glob("step_*/adapter.safetensors")
     kept = [file.parent.name for file in sorted(steps, key=lambda file: file.stat().st_mtime)]
-    there = [name for name in PUBLISHED if (run / name / "adapter_config.json").exists()] + kept
+    there = [name for name in PUBLISHED if adapter_folder.is_adapter(run / name)] + kept
     missing = "that checkpoint is not kept" if which.startswith("step_") else f"there are no weights {path.name!r}"
     have = ", ".join(f"{run}@{name}" for name in there) or "none (see checkpoint.keep)"
     go_on = "" if (run / "adapter").exists() else f"; `legos train --resume --run-dir {run}` finishes the run"

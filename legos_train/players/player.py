@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
-from inference import Completion, Request, SamplingParams
+from inference import Completion, DrawParams, Request, SamplingParams
 from inference.thoughts import NO_LIMIT, ThoughtLimit
+from inference.types import UNCHANGED
 from legos_envs import Policy
 from legos_train.errors import PolicyError
 from legos_train.players.actors import TOKENS
@@ -24,8 +25,7 @@ class ModelPlayer:
     engine: Engines
     renderer: Renderer
     adapter: str | None = None
-    temperature: float = 1.0
-    top_p: float = 1.0
+    draw: DrawParams = UNCHANGED
     max_tokens: int = TOKENS
     system: str | None = None
     context: int | None = None
@@ -53,14 +53,7 @@ class ModelPlayer:
         budget = NO_LIMIT
         if self.thinking_tokens is not None:
             budget = max(0, self.thinking_tokens - max(0, self.max_tokens - max_tokens))
-        common = _drawn(
-            max_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            stop_ids=self.renderer.stop_ids,
-            budget=budget,
-        )
-        return common.seeded(seed)
+        return _drawn(max_tokens, self.draw, self.renderer.stop_ids, budget).seeded(seed)
 
     def written(self, prompt: Sequence[int], tokens: Sequence[int], sampling: SamplingParams) -> list[int] | None:
         """The positions in a reply written by the thought limit, not the model; None if there are none."""
@@ -72,15 +65,9 @@ class ModelPlayer:
 
 
 @lru_cache(256, typed=True)
-def _drawn(max_tokens: int, temperature: float, top_p: float, stop_ids: frozenset[int], budget: int) -> SamplingParams:
+def _drawn(max_tokens: int, draw: DrawParams, stop_ids: frozenset[int], budget: int) -> SamplingParams:
     """The sampling parameters shared by the turns of a seat."""
-    return SamplingParams(
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_p=top_p,
-        stop_ids=stop_ids,
-        thinking_token_budget=budget,
-    )
+    return SamplingParams(**vars(draw), max_tokens=max_tokens, stop_ids=stop_ids, thinking_token_budget=budget)
 
 
 Player = ModelPlayer | Policy

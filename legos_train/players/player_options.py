@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, get_args
 
+from inference import DrawParams
 from inference.text import RENDERERS
 from inference.thoughts import THINKING
 from inference.types import Dequantize, Threads
@@ -29,10 +30,9 @@ class Flag(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlayerOptions:
-    """How models and endpoints are asked for answers; all but `reply` are arguments of `Cast`."""
+class PlayerOptions(DrawParams):
+    """How models and endpoints draw tokens, and how they are asked for answers: the arguments of `Cast`."""
 
-    temperature: Annotated[float, Flag("sampling temperature of models and endpoints", "T", float, 0)] = 1.0
     max_tokens: Annotated[
         int | None, Flag(f"maximum tokens per action (default: {LIMITS}, otherwise {TOKENS})", least=1)
     ] = None

@@ -18,7 +18,7 @@ from inference.address import OWN_KEY
 from legos_train.players.background import Background
 
 WAIT = 0.05  # seconds that a step waits for the first answer
-PATIENCE = 180.0  # seconds that all servers may be away; loading a large model takes one or two minutes
+OUTAGE = 180.0  # seconds that all servers may be away; loading a large model takes one or two minutes
 CLEARING = 5.0  # seconds for removing adapters at the start and the end, and for those in transit
 _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -32,7 +32,7 @@ class RemoteEngine:
     lacks it.
 
     A server that was unreachable is used again once it is known to serve the same model. A run fails if no server was
-    usable for `PATIENCE` seconds.
+    usable for `OUTAGE` seconds.
 
     Args:
         urls: such as `("http://127.0.0.1:8000", "vllm://gpu:8000")`.
@@ -67,7 +67,7 @@ class RemoteEngine:
             def deliver(number: int, answer: Completion | InferenceError) -> None:
                 self._answers.put((number, answer))
 
-            options: dict[str, Any] = {"timeout": timeout, "patience": PATIENCE, "sessions": sessions, "vocab": vocab}
+            options: dict[str, Any] = {"timeout": timeout, "patience": OUTAGE, "sessions": sessions, "vocab": vocab}
             return Fleet(self.urls, deliver, api_key=key, shelf=shelf, **options)
 
         try:

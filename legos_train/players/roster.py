@@ -7,6 +7,7 @@ from typing import Any
 
 from pettingzoo import AECEnv
 
+from inference import DrawParams
 from inference.text import Renderer
 from legos_train.players.actors import BASE, LEAGUE, POLICY, TOKENS, Actor, adapter_name
 from legos_train.players.player import Engines, ModelPlayer, Player
@@ -47,8 +48,7 @@ class Roster:
             self.engine,
             self.renderer,
             self._adapter(actor.model, actor.learner),
-            actor.temperature,
-            actor.top_p,
+            DrawParams.of(actor),
             actor.max_tokens or TOKENS,
             actor.system_prompt or None,
             self.context,
@@ -66,7 +66,7 @@ class Roster:
         if key not in self._cast:
             self._cast[key] = Cast(
                 make_env(),
-                temperature=actor.temperature,
+                draw=DrawParams(temperature=actor.temperature),
                 max_tokens=actor.max_tokens,
                 ask=self.renderer.ask,
                 threads=None,  # as the run has set them

@@ -1,4 +1,4 @@
-"""From a name to a player: `random`, `optimal`, `tiny`, a model, an adapter, a run directory, an endpoint."""
+"""From the name of a policy, of any of `POLICY_KINDS`, to a player."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from pettingzoo import AECEnv
 
-from inference import BUNDLED
+from inference import BUNDLED, DrawParams
 from inference.address import KEY_PLACE, SECRET_NAME
 from inference.thoughts import THINKING
-from inference.types import Dequantize, Threads
+from inference.types import UNCHANGED, Dequantize, Threads
 from legos_envs import Policy, exact, policies
 from legos_train.errors import PolicyError
 
@@ -33,12 +33,12 @@ from legos_train.players.names import (
 )
 from legos_train.players.player import ModelPlayer
 from legos_train.players.player_options import Flag, PlayerOptions
+from legos_train.players.policy_kinds import policy_help
 from legos_train.players.replies import read_reply
 from legos_train.players.strategies import FILE, is_strategy, strategy_table, write_strategy
 
 __all__ = [
     "PUBLISHED",
-    "WORDS",
     "Cast",
     "Flag",
     "PlayerOptions",
@@ -47,6 +47,7 @@ __all__ = [
     "is_endpoint",
     "is_strategy",
     "locate",
+    "policy_help",
     "read_weights",
     "run_and_weights",
     "run_settings",
@@ -56,15 +57,6 @@ __all__ = [
     "write_strategy",
 ]
 
-WORDS = """Policies:
-  random, optimal, scripted:NAME   code; `legos envs show ENV` has the names
-  human                            you, in the terminal
-  tiny, small, DIRECTORY, ORG/NAME a model, +ADAPTER with LoRA weights; or an adapter directory alone
-  runs/x, runs/x@best              a run's published weights, its best; @last, @average, @step_40
-  runs/x/exploiter                 a strategy that `legos exploit` saved
-  http://HOST:PORT/v1#MODEL        a server with OpenAI's API; its key is read from LEGOS_API_KEY
-                                   (OPENAI_API_KEY, OPENROUTER_API_KEY for those services)"""
-
 
 class Cast:
     """Creates players and keeps one engine per base model, so that adapters share it.
@@ -73,6 +65,7 @@ class Cast:
 
     Args:
         env: the env in which scripted policies play, unless `player` is given another.
+        draw: how models and endpoints draw tokens, unless `player` is given another temperature.
         system: prepended to every conversation of models and endpoints.
         ask: template of prompts to models and endpoints, see `replies`; "" for none.
         body: additional fields of requests to endpoints.
@@ -82,7 +75,7 @@ class Cast:
         self,
         env: AECEnv | None = None,
         *,
-        temperature: float = PlayerOptions.temperature,
+        draw: DrawParams = UNCHANGED,
         max_tokens: int | None = PlayerOptions.max_tokens,
         renderer: str = PlayerOptions.renderer,
         system: str | None = None,
@@ -98,10 +91,14 @@ class Cast:
         if given := [name for name in body or () if SECRET_NAME.fullmatch(name)]:
             raise PolicyError(f"the field {given[0]!r} would be stored with the results: a key belongs in {KEY_PLACE}")
         self.env = env
-        self.temperature, self.max_tokens, self.renderer, self.system = temperature, max_tokens, renderer, system
+        self.draw, self.max_tokens, self.renderer, self.system = draw, max_tokens, renderer, system
         self.thinking, self.thinking_tokens, self.ask = thinking, thinking_tokens, ask
         self.dequantize, self.threads = dequantize, threads
-        self.timeout, self.connections, self.body = timeout, connections, {**self._thinking_body(), **(body or {})}
+        self.timeout, self.connections, self.body = (
+            timeout,
+            connections,
+            {**self._filters(), **self._thinking_body(), **(body or {})},
+        )
         self._engines: dict[str, tuple[Any, Any]] = {}
         self._endpoints: dict[tuple[str, float, str | None], EndpointPlayer] = {}
         self._models: dict[str, ModelPlayer] = {}
@@ -109,8 +106,9 @@ class Cast:
     @classmethod
     def from_options(cls, options: PlayerOptions, env: AECEnv | None = None, **others: Any) -> Cast:
         """A cast with these options, `reply` as `ask`, and `others`."""
-        named = {one.name: getattr(options, one.name) for one in fields(PlayerOptions) if one.name != "reply"}
-        return cls(env, ask=read_reply(options.reply).ask, **named, **others)
+        own = {one.name for one in fields(PlayerOptions)} - {one.name for one in fields(DrawParams)} - {"reply"}
+        named = {name: getattr(options, name) for name in own}
+        return cls(env, draw=DrawParams.of(options), ask=read_reply(options.reply).ask, **named, **others)
 
     def player(
         self, spec: str, env: AECEnv | None = None, *, temperature: float | None = None, system: str | None = None
@@ -121,9 +119,7 @@ class Cast:
             env: the env that the policy will play, instead of the cast's.
             temperature: of models and endpoints, instead of the cast's.
             system: the system prompt, instead of the cast's.
-            spec: `random`, `optimal`, `scripted:NAME`, `human`; `tiny`, a model directory or hub name, each with
-                `+ADAPTER` if wanted; an adapter directory; a run directory (`runs/x`), or `runs/x@last`, `@best`,
-                `@step_40`; a strategy directory; an endpoint with OpenAI's API, `http://host:port/v1#model`.
+            spec: a name of any of `POLICY_KINDS`.
 
         Raises:
             PolicyError: no such policy exists, or it does not fit the env.
@@ -137,13 +133,13 @@ class Cast:
         if is_strategy(spec):
             return saved_strategy(spec, self.env if env is None else env)
         if is_endpoint(spec):
-            warmth = self.temperature if temperature is None else temperature
+            warmth = self.draw.temperature if temperature is None else temperature
             return self._endpoint(spec, warmth, self.system if system is None else system)
         if spec not in self._models:
             self._models[spec] = self._model(*locate(spec))
         found = self._models[spec]
         found = found if system is None else replace(found, system=system)
-        return found if temperature is None else replace(found, temperature=temperature)
+        return found if temperature is None else replace(found, draw=replace(found.draw, temperature=temperature))
 
     def identity(self, spec: str, temperature: float | None = None) -> dict[str, Any]:
         """What, besides its name, determines a policy's play, as JSON values: equal for equal evaluations.
@@ -156,10 +152,10 @@ class Cast:
             return {}
         if is_strategy(spec):
             return {"strategy": hashlib.sha256((Path(spec) / FILE).read_bytes()).hexdigest()[:12]}
-        warmth = self.temperature if temperature is None else temperature
+        warmth = self.draw.temperature if temperature is None else temperature
         sampling = {"temperature": warmth, "max_tokens": self.max_tokens, "system": self.system}
         asked = {"thinking": self.thinking, "thinking_tokens": self.thinking_tokens, "ask": self.ask}
-        sampling |= {name: value for name, value in asked.items() if value not in ("auto", None, "")}
+        sampling |= {name: value for name, value in asked.items() if value not in ("auto", None, "")} | self._filters()
         if is_endpoint(spec):
             return {**sampling, "body": self.body} if self.body else sampling
         base, adapter = locate(spec)
@@ -169,6 +165,10 @@ class Cast:
         if base in BUNDLED or (Path(base) / "config.json").exists():  # models on the hub keep their names
             own["weights"] = bundled_digest(base) or base_digest(Path(base))[:12]
         return {**sampling, **own}
+
+    def _filters(self) -> dict[str, Any]:
+        """The numbers of `draw` besides the temperature that change something, which are fields of a request, too."""
+        return replace(self.draw, temperature=UNCHANGED.temperature).unusual
 
     def _thinking_body(self) -> dict[str, Any]:
         """The thinking switch and its limit as fields of a request, with vLLM's names."""
@@ -222,7 +222,7 @@ class Cast:
             engine,
             renderer,
             name,
-            self.temperature,
+            self.draw,
             max_tokens=room,
             system=self.system,
             thinking_tokens=self.thinking_tokens,

@@ -141,8 +141,8 @@ class Rollouts:
                                 ready[flight[0].index] = flight[0]
                 if waiting:
                     slow = self._slow is not None and self._slow.running
-                    patience = 0.0 if flying or ready else 0.05 if slow else 1.0
-                    for (game, decision), said in self._background.ready(patience):  # type: ignore[union-attr]
+                    wait = 0.0 if flying or ready else 0.05 if slow else 1.0
+                    for (game, decision), said in self._background.ready(wait):  # type: ignore[union-attr]
                         if game.runner.done or live.get(game.index) is not game:
                             continue
                         if isinstance(said, BaseException):

@@ -19,7 +19,7 @@ from pettingzoo import AECEnv
 
 from legos_train.players import Background
 
-PATIENCE = 0.25
+QUICK = 0.25
 """Seconds to wait for a step, unless another one has taken longer and is still running."""
 
 
@@ -52,7 +52,7 @@ class SlowSteps:
                 return False
             self._steps[id(episode)] = deque([step])
         future = self._threads.submit(self._run, episode)
-        if not wait_for([future], 0 if self.running else PATIENCE).done:
+        if not wait_for([future], 0 if self.running else QUICK).done:
             self.running += 1
             future.add_done_callback(lambda done: self._report(episode, done))
             return False

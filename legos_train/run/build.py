@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from inference import Engine
+from inference import DrawParams, Engine
 from legos_train.arena import Arena, actor_of, make_sampler
 from legos_train.config import TrainConfig
 from legos_train.credit import CreditAssigner, PerEnv, PerLearner, PerRole
@@ -165,10 +165,8 @@ def arena_of(config: TrainConfig, arena: Arena | None = None) -> Arena:
         raise ConfigError(f"batch_size ({config.batch_size}) must be a multiple of group_size ({grouped})")
     arena.train_roles = config.train_roles
     arena.learners = {entry.name: entry.roles for entry in config.learner}
-    s = config.sampling
-    arena.default = Actor(
-        actors.ANYBODY, "", s.temperature, config.action_tokens, actors.POLICY, True, s.top_p, s.thinking_tokens
-    )
+    draw, thinking = vars(DrawParams.of(config.sampling)), config.sampling.thinking_tokens
+    arena.default = Actor(actors.ANYBODY, max_tokens=config.action_tokens, thinking_tokens=thinking, **draw)
     if not arena.envs:
         arena.from_config = True
         for entry in config.envs:

@@ -51,11 +51,27 @@ for refuse in (lambda: CompletionRequest(prompt="a", **wrong), lambda: checks.sa
         assert "top_a" in str(error), error
     else:
         raise AssertionError("1.5 was accepted")
+
+from legos_train import Actor, ConfigError, TrainConfig
+from legos_train.cli.chat import make_parser
+from legos_train.players.words import Cast
+
+assert Actor("a", top_a=0.25).unusual == Cast(draw=SamplingParams(top_a=0.25)).body == {"top_a": 0.25}
+assert TrainConfig(sampling={"top_a": 0.25}).plain()["sampling"]["top_a"] == 0.25
+assert make_parser().parse_args(["--top-a", "0.25"]).top_a == 0.25
+try:
+    TrainConfig(sampling=wrong)
+except ConfigError as error:
+    assert "sampling.top_a" in str(error), error
+else:
+    raise AssertionError("1.5 was accepted")
 """
 
 
 def test_a_new_option_is_one_line(tmp_path: Path) -> None:
-    """With that line the clients send it, the server reads it, and both it and the engine check its range."""
+    """With that line the clients send it, the server reads it, training and evaluation have a setting and a flag, and
+    all of them check its range.
+    """
     source = inspect.getsource(inference.types)
     line = next(line for line in source.splitlines() if line.strip().startswith("min_p: float"))
     code = f"""
@@ -75,7 +91,8 @@ def test_an_option_has_one_default() -> None:
     chat = ChatRequest.model_validate({"messages": [{"role": "user", "content": "hi"}]})
     for body, limit in ((chat, None), (CompletionRequest.model_validate({"prompt": "hi"}), 16)):
         read = body.params()
-        assert all(getattr(read, one.name) == getattr(SamplingParams(), one.name) for one in fields(read)[1:])
+        names = [one.name for one in fields(read) if one.name != "max_tokens"]
+        assert all(getattr(read, name) == getattr(SamplingParams(), name) for name in names)
         assert (body.limit if isinstance(body, ChatRequest) else read.max_tokens) == limit
 
 
@@ -105,7 +122,7 @@ def test_a_call_of_several_prompts_sends_an_option_or_refuses_it(name: str) -> N
     """To `legos serve`; and only requests whose options agree share a call, whatever their seeds."""
     plain, unusual = SamplingParams(seed=1), SamplingParams(**{"seed": 1, name: OTHERS[name]})
     if name in ("logit_bias", "allowed", "guide", "top_logprobs"):
-        with pytest.raises(RequestRefused, match=f"cannot be asked for {name}; they take max_tokens, temperature"):
+        with pytest.raises(RequestRefused, match=f"cannot be asked for {name}; they take temperature, top_p"):
             completions.group_key(unusual)
         return
     assert (completions.group_key(plain) == completions.group_key(unusual)) == (name == "seed")

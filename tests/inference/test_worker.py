@@ -125,24 +125,24 @@ def test_health_tells_a_stuck_engine_from_an_idle_and_a_paused_one(make: Callabl
         async with AsyncEngine(make) as engine:
             worker = engine.worker
             await asyncio.sleep(0.3)
-            assert worker.healthy(patience=0.2)  # idle
+            assert worker.healthy(stuck_after=0.2)  # idle
             brief = asyncio.ensure_future(engine.call(lambda e: time.sleep(0.1)))
             await asyncio.sleep(0.05)
-            assert worker.healthy(patience=0.2)  # its last step was long ago, but this one only began
+            assert worker.healthy(stuck_after=0.2)  # its last step was long ago, but this one only began
             await brief
             hold = threading.Event()
             stuck = asyncio.ensure_future(engine.call(lambda e: hold.wait(10)))
             waiting = asyncio.ensure_future(engine.complete(change(LONG, max_tokens=2)))
             await asyncio.sleep(0.4)
-            assert not worker.healthy(patience=0.2)
+            assert not worker.healthy(stuck_after=0.2)
             hold.set()
             await stuck
             await waiting
-            assert worker.healthy(patience=0.2)
+            assert worker.healthy(stuck_after=0.2)
             worker.paused = True
             held = asyncio.ensure_future(engine.complete(change(LONG, max_tokens=2)))
             await asyncio.sleep(0.3)
-            assert not held.done() and worker.healthy(patience=0.2)
+            assert not held.done() and worker.healthy(stuck_after=0.2)
             worker.paused = False
             await engine.call(lambda e: None)
             assert (await held).finish_reason == "length"

@@ -15,21 +15,27 @@ MUTANTS = [
         HERE,
         (
             "seat-temperature-ignored",
-            "temperature=self.temperature,",
-            "temperature=1.0,",
+            "self.draw, self.renderer",
+            "UNCHANGED, self.renderer",
             "every seat is sampled at temperature 1, judges included",
         ),
-        ("seat-top-p-ignored", "top_p=self.top_p,", "top_p=1.0,", "sampling.top_p does nothing", LEAGUE),
     ),
     *mutants(
         "legos_train/players/roster.py",
         SEATS,
         (
             "roster-temperature-ignored",
-            "            actor.temperature,\n            actor.top_p,",
-            "            1.0,\n            actor.top_p,",
+            "DrawParams.of(actor)",
+            "DrawParams(top_p=actor.top_p)",
             "an actor's temperature does nothing",
             HERE,
+        ),
+        (
+            "roster-top-p-ignored",
+            "DrawParams.of(actor)",
+            "DrawParams(temperature=actor.temperature)",
+            "sampling.top_p does nothing",
+            LEAGUE,
         ),
         (
             "system-prompt-dropped",

@@ -80,7 +80,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_server(tmp_path: Path) -> None:
 
 
 def test_health_tells_a_stuck_engine(serve: Callable[..., Live], pool: ThreadPoolExecutor) -> None:
-    live = serve(patience=0.3)
+    live = serve(stuck_after=0.3)
     path = live.run(live.core.engine.call(lambda engine: engine.path))
     assert path in ("numpy", "mlx")
     facts = {"path": path, "lookahead": False, "threads": 1}

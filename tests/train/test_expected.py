@@ -288,7 +288,7 @@ def test_what_needs_sampled_actions_is_refused(settings: dict[str, Any]) -> None
 
 
 def test_exploring_is_refused_where_actions_are_sampled() -> None:
-    with pytest.raises(ValueError, match="explore applies only to the losses 'expected'"):
+    with pytest.raises(ValueError, match="explore is a setting of the losses 'expected' and 'mirror'"):
         TrainConfig(loss={"explore": 0.1})  # type: ignore[arg-type]
 
 

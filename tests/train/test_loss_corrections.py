@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legos_train.loss import distribution, metrics, objective
+from legos_train.loss.corrections import turn_means
 from legos_train.loss.penalties import entropy, entropy_top, entropy_within, legality
-from legos_train.loss.tokens import gspo, turn_means
+from legos_train.loss.tokens import gspo
 from tests.train.helpers import plain_loss
 from tests.train.test_loss import LOG2, make_batch, numbers
 

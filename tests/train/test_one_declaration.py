@@ -52,11 +52,17 @@ class CoinCredit(Stateless):
         return [{t.agent: np.full(len(t.turns), self.side(i)) for i, t in enumerate(trained(e))} for e in episodes]
 '''
 LOSS = """
-from legos_train.loss.tokens import loss
+from typing import Annotated
+
+from pydantic import Field
+
+from legos_train.loss.token_loss import loss
+
+pushes = set()
 
 
 @loss()
-def plain(new, advantages):
+def plain(new, advantages, push: Annotated[float, Field(gt=0, le=9)] = 1.0):
     \"\"\"Log-likelihood times advantage.
 
     When: never.
@@ -64,8 +70,13 @@ def plain(new, advantages):
     When not: ever.
 
     Source: this test.
+
+    Args:
+        push: factor on
+            the advantage.
     \"\"\"
-    return -new * advantages
+    pushes.add(push)
+    return -push * new * advantages
 """
 RENDERER = """
 import inference.text.templates as templates
@@ -149,6 +160,7 @@ import make_algorithm_pages, make_cli_pages, make_env_pages, make_guide_tables
 new = ("coin", "plain", "oldest")
 said.append([make_cli_pages.page(verb) for verb in ("train", "eval")])
 said.append({one.name: make_algorithm_pages.page(one) for one in make_algorithm_pages.algorithms() if one.name in new})
+said[-1]["pushes"] = sorted(pushes)
 said.append(make_env_pages.table() + "".join(make_guide_tables.tables().values()))
 """
 
@@ -168,6 +180,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
         "--credit.tails",
         "--loss.name",
         "plain",
+        "--loss.push",
+        "3",
         "--renderer",
         "terse",
         *LEAGUE_OPTIONS,
@@ -210,6 +224,15 @@ def test_an_option_of_a_credit_method_is_an_argument_of_its_class(found: tuple[P
     assert (settings["bias"], settings["tails"]) == (0.25, True)
     assert "--credit.bias FLOAT" in usage and "`coin`: added to both sides. (default: 0.5)" in usage
     assert "| `--credit.tails` | `true` or `false` | `false` | `coin`: first seats get tails. |" in pages["coin"]
+
+
+def test_an_option_of_a_loss_is_an_argument_of_its_function(found: tuple[Path, list[Any]]) -> None:
+    folder, (usage, *_, pages, _) = found
+    assert tomllib.loads((folder / "run/config.toml").read_text())["loss"]["push"] == 3.0
+    assert "--loss.push FLOAT" in usage and "`plain`: factor on the advantage. (default: 1.0)" in usage
+    meaning = "`plain`: factor on the advantage."
+    assert f"| `--loss.push` | number, above 0, at most 9 | `1.0` | {meaning} |" in pages["plain"]
+    assert pages["pushes"] == [1.0, 3.0]  # of the page's example, and of the run
 
 
 def test_a_league_rule_is_one_function_in_one_file(found: tuple[Path, list[Any]]) -> None:

@@ -196,7 +196,7 @@ def _pair() -> tuple[Any, Any]:
 
 @pytest.mark.slow
 def test_a_server_that_dies_ends_the_run_and_a_resume_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "PATIENCE", 0.5)
+    monkeypatch.setattr(remote, "OUTAGE", 0.5)
     settings: dict[str, Any] = {"steps": 3, "batch_size": 8, "checkpoint": {"every": 1}}
     server = LiveServer("tiny")
 

@@ -121,7 +121,7 @@ def test_an_episode_is_left_alone_while_a_thread_steps_it(policy: Any, monkeypat
         return True
 
     monkeypatch.setattr(f"{__name__}.busy", pause)
-    monkeypatch.setattr("legos_train.rollout.slow_steps.PATIENCE", 0.05)
+    monkeypatch.setattr("legos_train.rollout.slow_steps.QUICK", 0.05)
     touched: list[int] = []
     real = Runner.pending
 

@@ -16,7 +16,7 @@ from inference import Request, SamplingParams, load, read_adapter
 from legos_train import ConfigError, Trainer, TrainingError, train
 from legos_train.config import TrainConfig
 from legos_train.loss import LossSettings
-from legos_train.loss.tokens import Samples
+from legos_train.loss.token_loss import Samples
 from legos_train.model.gradients import loss_and_grad
 from legos_train.model.policy import LoRAPolicy
 from legos_train.model.tinker.reduction import REDUCTIONS, recognise, undone
@@ -331,5 +331,5 @@ def test_the_loss_that_is_logged_is_that_of_its_row(name: str) -> None:
     old, gap, advantages = -rng.random(64), rng.normal(0, 0.5, 64), rng.normal(size=64)
     settings = LossSettings(name=name)
     arrays = (mx.array(values.astype(np.float32)) for values in (old + gap, old, advantages))
-    own = settings.token_loss(Samples(*arrays, settings.clip_low, settings.clip_high, np.arange(64), np.ones(64)))
+    own = settings.token_loss(Samples(*arrays, np.arange(64), np.ones(64)), **settings.options)
     np.testing.assert_allclose(_loss(gap, old + gap, advantages, settings), np.array(own), atol=1e-5)

@@ -91,7 +91,7 @@ def other_weights() -> Callable[[Trainer], Weights]:
 def test_answers_by_other_weights_under_the_right_name_and_version_stop_the_run(
     server: LiveServer, other_weights: Callable[[Trainer], Weights], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "PATIENCE", 0.5)
+    monkeypatch.setattr(remote, "OUTAGE", 0.5)
     trainer = started(server)
     try:
         engine: Any = trainer.parts.sync.generator.engine  # type: ignore[attr-defined]

@@ -37,7 +37,7 @@ IDLE: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a clip": (
         {"loss": {"name": "sft", "clip_low": 0.1}},
-        ["loss.clip_low = 0.1 has no effect: loss.name is 'sft', which clips nothing"],
+        ["loss.clip_low = 0.1 has no effect: loss.name is 'sft', which takes no such option"],
     ),
     "credit where every action is valued": (
         {"env": "KuhnPoker-v0", "loss": {"name": "expected"}, "credit": {"name": "turn_level", "return_scale": "none"}},

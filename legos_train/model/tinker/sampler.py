@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from inference import Completion, Request, UnknownAdapter
+from inference import Completion, DrawParams, Request, UnknownAdapter
 from legos_train.model.tinker.service import Service
 from legos_train.model.tinker.weights import RemoteWeights
 from legos_train.players import Background, actors
@@ -100,7 +100,7 @@ class TinkerEngine:
         calls: dict[Any, Call] = {}
         for number, request in self._new:
             q = request.sampling
-            key = (tuple(request.prompt), request.adapter, q.max_tokens, q.temperature, q.top_p, q.stop_ids)
+            key = (tuple(request.prompt), request.adapter, q.max_tokens, DrawParams.of(q), q.stop_ids)
             version = 0 if request.adapter is None else self._served[request.adapter].version
             held = None if request.adapter is None else self._served[request.adapter].held
             new = Call([], request, self._sampler(request.adapter), version, held)

@@ -19,7 +19,7 @@ HOSTED = "https://tinker.thinkingmachines.dev/services/tinker-prod"
 SDK = ("0.25.0", "0.26")
 """The tested versions of the SDK, from the first to below the second; later ones cannot sample on SkyRL."""
 NO_KEY = "tml-none"  # self-hosted servers need none, but the SDK insists on its prefix
-PATIENCE = 10.0  # seconds for an answer before the first step; later the SDK itself retries for five minutes
+ANSWER_SECONDS = 10.0  # seconds for an answer before the first step; later the SDK itself retries for five minutes
 MOST_BYTES = 4 << 30
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Service:
 
     def models(self) -> list[str]:
         """The base models available."""
-        text = self._get("/api/v1/get_server_capabilities", PATIENCE)
+        text = self._get("/api/v1/get_server_capabilities", ANSWER_SECONDS)
         try:
             return [str(model["model_name"]) for model in json.loads(text)["supported_models"]]
         except (ValueError, KeyError, TypeError) as error:
@@ -111,7 +111,7 @@ class Service:
     def discard(self, path: str) -> None:
         """Deletes what was saved, if possible."""
         with suppress(Exception):
-            self.client.create_rest_client().delete_checkpoint_from_tinker_path(path).result(timeout=PATIENCE)
+            self.client.create_rest_client().delete_checkpoint_from_tinker_path(path).result(timeout=ANSWER_SECONDS)
 
     def unload(self, trainer: Any) -> None:
         """Unloads a training client's model; if the server cannot, that happens when the session ends."""
@@ -123,7 +123,7 @@ class Service:
                 with holder.aclient(pool) as client:
                     await client.models.unload(request=types.UnloadModelRequest(model_id=trainer.model_id))
 
-            holder.run_coroutine_threadsafe(send()).result(timeout=PATIENCE)
+            holder.run_coroutine_threadsafe(send()).result(timeout=ANSWER_SECONDS)
 
     def _get(self, path: str, seconds: float) -> bytes:
         try:

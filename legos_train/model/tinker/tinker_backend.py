@@ -14,6 +14,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from inference import DrawParams
 from inference.files import tensors
 from legos_train.batch import Batch
 from legos_train.config import TrainConfig
@@ -31,6 +32,8 @@ from legos_train.model.tinker.training import Training
 from legos_train.model.tinker.weights import RemoteWeights
 from legos_train.rollout import WeightReceiver
 
+SERVICE_DRAWS = ("temperature", "top_p")
+"""The numbers of `inference.DrawParams` that the sampling of the API has."""
 SERVICE_LOSSES = ("ppo", "importance_sampling", "cispo")
 """The losses of the API, with ours of the same name; `TokenLoss.holds` says how each clips."""
 GRAD_NORM = ("grad_norm", "skyrl.ai/grad_norm", "grad_norm:mean")
@@ -322,7 +325,9 @@ def check(config: TrainConfig) -> None:
     Raises:
         ConfigError: names each, and what to write instead.
     """
+    unknown = [name for name in DrawParams.of(config.sampling).unusual if name not in SERVICE_DRAWS]
     wrong = {
+        f"sampling.{' and '.join(unknown)}; it has {', '.join(SERVICE_DRAWS)}": bool(unknown),
         f"loss.name = {config.loss.name!r}; it has {', '.join(SERVICE_LOSSES)}": config.loss.name not in SERVICE_LOSSES,
         "asynchronous.in_flight = 'keep' gives running requests new weights; use 'pin'": config.asynchronous.enabled
         and config.asynchronous.in_flight == "keep",

@@ -11,7 +11,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from inference.files import tensors
+from inference import AdapterError
+from inference.files import adapter_folder, peft_files, tensors
 from legos_train.errors import TrainingError
 from legos_train.model.lora import Weights
 from legos_train.model.other_run import rescaled
@@ -95,10 +96,9 @@ def from_peft(archive: bytes, scale: float) -> Weights:
             for member in tar:
                 if member.isfile() and (file := tar.extractfile(member)) is not None:
                     files[member.name.rpartition("/")[2]] = file.read()
-        config = json.loads(files["adapter_config.json"])
-        own = float(config["lora_alpha"]) / float(config["r"])
-        loaded: Mapping[str, Any] = tensors.from_bytes(files["adapter_model.safetensors"])
-    except (tarfile.TarError, KeyError, ValueError, TypeError, ZeroDivisionError) as error:
+        _, own = peft_files.rank_and_scale(json.loads(files[adapter_folder.CONFIG]))
+        loaded: Mapping[str, Any] = tensors.from_bytes(files[adapter_folder.PEFT_WEIGHTS])
+    except (tarfile.TarError, KeyError, ValueError, TypeError, AttributeError, AdapterError) as error:
         raise TrainingError(f"the service's copy of the adapter is damaged: {error!r}") from None
     weights: Weights = {}
     for name, matrix in loaded.items():

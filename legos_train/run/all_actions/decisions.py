@@ -154,11 +154,11 @@ class DecisionTable:
         player: Any = self.measurer.opponent(task, word)
         if hasattr(player, "renderer") and not player.renderer.reasons:
             return
+        accepted = actors.listed(actors.BASE, but=(actors.HUMAN, actors.ENDPOINT), mark="")
         raise ConfigError(
             f"loss.name = {self._name!r} needs the probability of every action of an opponent, and league.opponents "
-            f"has {word!r}, which only gives answers in {task.slot.name}; accepted are base, random, optimal, "
-            "scripted:NAME, a run, an adapter or a local model that answers without a thought, and a strategy of "
-            "`legos exploit`. Leave it out, or use 'ppo'"
+            f"has {word!r}, which only gives answers in {task.slot.name}; accepted are {accepted}, where models answer "
+            "without a thought. Leave it out, or use 'ppo'"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from inference.types import UNCHANGED
 from legos_train.arena import Arena, EnvSlot
 from legos_train.config import TrainConfig
 from legos_train.errors import ConfigError
@@ -125,8 +126,9 @@ def _check_sampling(config: TrainConfig, arena: Arena, slot: EnvSlot, agent: str
     """Ratios and KL assume the policy at temperature 1; samples from another distribution would silently bias them."""
     actor = actors.lookup(arena.players(slot), agent, slot.seats[agent][0], True)
     loss = config.loss if actor.learner is None else config.learners[actor.learner].loss
-    if not loss.token_loss.imitates and (actor.temperature != 1.0 or actor.top_p != 1.0):
+    if not loss.token_loss.imitates and actor.unusual:
+        own, usual = (" and ".join(f"{n} {getattr(a, n):g}" for n in actor.unusual) for a in (actor, UNCHANGED))
         raise ConfigError(
-            f"{slot.name}: {slot.seats[agent][0]!r} is trained but sampled at temperature {actor.temperature} and "
-            f"top_p {actor.top_p}. A policy gradient needs temperature 1 and top_p 1 (only loss.name = 'sft' does not)"
+            f"{slot.name}: {slot.seats[agent][0]!r} is trained but sampled at {own}. A policy gradient needs {usual} "
+            "(only loss.name = 'sft' does not)"
         )

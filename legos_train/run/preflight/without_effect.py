@@ -85,8 +85,7 @@ def _of_loss(config: TrainConfig) -> Iterator[Idle]:
     if loss.token_loss.all_actions:
         reason = f"loss.name is {loss.name!r}, which values every action by the game itself"
         yield Idle("credit", _others(config.credit, "return_scale"), reason)
-    if loss.token_loss.holds == "nothing":
-        yield Idle("loss", ("clip_low", "clip_high"), f"loss.name is {loss.name!r}, which clips nothing")
+    yield Idle("loss", loss.unused, f"loss.name is {loss.name!r}, which takes no such option")
     if loss.aggregation != "constant":
         yield Idle("loss", ("constant",), f"loss.aggregation is {loss.aggregation!r}")
     if not loss.entropy:

@@ -41,14 +41,14 @@ class Section(BaseModel):
                 out[name] = "none"
         return out
 
-
-def field_texts(model: type[BaseModel]) -> dict[str, str]:
-    """What each field of a model means: its description, or the string below it in the source, on one line."""
-    found: dict[str, str] = {}
-    for kind in reversed(model.__mro__):
-        if issubclass(kind, BaseModel) and kind is not BaseModel:
-            found |= _texts(kind.__module__).get(kind.__name__, {})
-    return found | {name: field.description for name, field in model.model_fields.items() if field.description}
+    @classmethod
+    def field_texts(cls) -> dict[str, str]:
+        """What each field means: its description, or the string below it in the source, on one line."""
+        found: dict[str, str] = {}
+        for kind in reversed(cls.__mro__):
+            if issubclass(kind, Section):
+                found |= _texts(kind.__module__).get(kind.__name__, {})
+        return found | {name: field.description for name, field in cls.model_fields.items() if field.description}
 
 
 @cache

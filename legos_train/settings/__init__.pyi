@@ -1,0 +1,10 @@
+from .method_options import DRAW_OPTIONS as DRAW_OPTIONS
+from .method_options import Option as Option
+from .method_options import merged_options as merged_options
+from .method_options import options_declared as options_declared
+from .method_options import settings_with as settings_with
+from .section import Arguments as Arguments
+from .section import Section as Section
+from .section import as_entries as as_entries
+from .section import as_named as as_named
+from .section import with_none as with_none
