@@ -20,16 +20,11 @@ from typing import Any
 
 import pettingzoo
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import is_hypothesis_test, settings
 
-from tests import quick
-
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
-CHAT_TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
+from tests import once, quick
+from tests.random_model import save_random_qwen3, save_tokenizer
 
 # There is a worker for every core, and OpenBLAS's idle threads spin: with several of them in each worker, products of
 # small matrices took up to twenty times the processor time.
@@ -72,6 +67,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Hypothesis tries few examples by default, and many where slow tests are run."""
+    gc.set_threshold(40_000)  # the default costs a twentieth of the time
     settings.register_profile("few", max_examples=20, deadline=None)
     settings.register_profile("many", max_examples=200, deadline=None)
     settings.load_profile("few" if config.option.markexpr == "not slow" else "many")
@@ -118,10 +114,30 @@ frozen = {"modules": 0}
 """How many modules the garbage collector leaves out."""
 
 
-def pytest_runtest_logfinish() -> None:
-    """Nor at what tests load later, such as MLX: every run begins with a pass, which took 0.06 s."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A worker sends what became of a test, and not six messages about it: they took longer than a third of the tests.
+
+    Modules that tests load later, such as MLX, are left out by the collector too: each test began with 0.06 s of them.
+    """
     if len(sys.modules) > frozen["modules"] + 100:
         pytest_collection_finish()
+    if not hasattr(item.config, "workerinput"):
+        return None
+    for report in runtestprotocol(item, nextitem=nextitem, log=False):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
+
+
+@pytest.fixture(scope="session", autouse=True)
+def found_out_once() -> Iterator[None]:
+    """See tests/once.py; not for models where none of the tests has to do with them."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "mlx_lm.utils" in sys.modules:
+            once.load_bundled_tokenizers_once(patch)
+            once.probe_bundled_models_once(patch)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +145,7 @@ def registry_left_as_it_was() -> Iterator[None]:
     """No environment that a test registers is there for the next."""
     import legos_envs  # registers: else the registry is put back to an empty one
 
-    assert legos_envs.registered()
+    assert legos_envs.registered
     before, modules = dict(pettingzoo.aec_registry), set(sys.modules)
     yield
     pettingzoo.aec_registry.clear()
@@ -142,7 +158,7 @@ def registry_left_as_it_was() -> Iterator[None]:
 def random_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random two-layer float32 Qwen3 with a byte-level BPE tokenizer; loads in mlx-lm and transformers."""
     folder = tmp_path_factory.mktemp("random_model")
-    vocab_size = _save_tokenizer(folder)
+    vocab_size = save_tokenizer(folder)
     save_random_qwen3(folder, vocab_size)
     return folder
 
@@ -187,69 +203,3 @@ def make_adapter(random_model: tuple[Any, Any]) -> Callable[..., dict[str, Any]]
         return weights
 
     return make
-
-
-def _save_tokenizer(folder: Path) -> int:
-    """A byte-level BPE with ChatML markers; returns the vocabulary size."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=SPECIAL,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(["the player says [bet] or [pass] and the game goes on"] * 20, trainer)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": "<|im_end|>",
-        "pad_token": "<|endoftext|>",
-        "additional_special_tokens": SPECIAL,
-        "clean_up_tokenization_spaces": False,
-        "chat_template": CHAT_TEMPLATE,
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return int(tokenizer.get_vocab_size())
-
-
-def save_random_qwen3(folder: Path, vocab_size: int, *, hidden: int = 64, layers: int = 2, context: int = 512) -> None:
-    """config.json and model.safetensors of a random Qwen3 whose distributions are neither flat nor one-hot."""
-    import mlx.core as mx
-    from mlx.utils import tree_flatten, tree_map_with_path
-    from mlx_lm.models import qwen3
-
-    config = {
-        "model_type": "qwen3",
-        "architectures": ["Qwen3ForCausalLM"],
-        "hidden_size": hidden,
-        "num_hidden_layers": layers,
-        "intermediate_size": hidden * 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": hidden // 4,
-        "rms_norm_eps": 1e-6,
-        "vocab_size": vocab_size,
-        "max_position_embeddings": context,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": True,
-        "eos_token_id": 2,
-        "torch_dtype": "float32",
-    }
-    model = qwen3.Model(qwen3.ModelArgs.from_dict(config))
-    keys = iter(mx.random.split(mx.random.key(7), 200))
-
-    def spread(path: str, weight: mx.array) -> mx.array:
-        if weight.ndim == 1:
-            return weight
-        return mx.random.normal(weight.shape, key=next(keys)) * (
-            0.3 if "embed" in path else 1.5 * weight.shape[1] ** -0.5
-        )
-
-    model.update(tree_map_with_path(spread, model.parameters()))
-    mx.eval(model.parameters())
-    mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(model.parameters())))
-    (folder / "config.json").write_text(json.dumps(config))

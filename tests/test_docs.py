@@ -207,6 +207,8 @@ def test_commands_run(command: str, short_run: Path, tmp_path: Path) -> None:
         pytest.skip("the whole recipe: tests/train/test_bootstrap.py runs it with few steps")
     if verb == "train" and not arguments:
         return  # `short_run` has run it
+    if verb == "doctor" and not arguments:
+        return  # tests/cli/test_doctor.py runs it
     arguments = [str(ROOT / a) if a.startswith("examples/") else a for a in arguments]
     if verb == "serve":
         (tmp_path / "keys.txt").write_text("a-key-for-the-docs-0123\n")

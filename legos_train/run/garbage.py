@@ -26,8 +26,8 @@ def rarely_collected() -> Iterator[None]:
         yield
         return
     before, frozen = gc.get_threshold(), gc.get_freeze_count() > 0
-    gc.collect()
     if not frozen:
+        gc.collect()
         gc.freeze()
     gc.set_threshold(YOUNG, *before[1:])
     try:

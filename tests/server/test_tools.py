@@ -14,7 +14,7 @@ import pytest
 from benchmarks.wire import Live
 from inference.server import Settings
 from inference.tool_calls import CallReader, ToolCall
-from tests.conftest import save_random_qwen3
+from tests.random_model import save_random_qwen3
 
 TEMPLATE = r"""
 {%- if tools %}

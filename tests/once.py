@@ -1,0 +1,61 @@
+"""What tests would find out again and again, and what never changes, found out once in a process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BUNDLED = Path(__file__).parents[1] / "inference/models"
+
+
+def load_bundled_tokenizers_once(patch: pytest.MonkeyPatch) -> None:
+    """Reading one takes longer than a step of a small run, and nothing changes it."""
+    import mlx_lm.utils
+
+    load = mlx_lm.utils.load_tokenizer
+    kept: dict[tuple[str, str], Any] = {}
+
+    def once(path: str | Path, extra: Any = None, **options: Any) -> Any:
+        if extra or Path(path).parent != BUNDLED:
+            return load(path, extra, **options)
+        key = str(path), repr(options)
+        if key not in kept:
+            kept[key] = load(path, **options)
+        return kept[key]
+
+    patch.setattr(mlx_lm.utils, "load_tokenizer", once)
+
+
+def probe_bundled_models_once(patch: pytest.MonkeyPatch) -> None:
+    """How a policy computes its logits is tried once for each bundled architecture: it was a tenth of a small run."""
+    import mlx.core as mx
+    from mlx_lm.models import qwen3
+
+    from legos_train.model import policy
+
+    configs = [json.loads(file.read_text()) for file in BUNDLED.glob("*/config.json")]
+    bundled = {repr(qwen3.ModelArgs.from_dict(config)) for config in configs}
+    probe, probe_gradient = policy.LoRAPolicy._probe, policy.LoRAPolicy._probe_gradient
+    kept: dict[tuple[str, ...], tuple[str, int]] = {}
+
+    def key(one: Any) -> tuple[str, ...]:
+        return repr(one.model.args), repr(one.lora), str(one.checkpoint_layers), str(mx.default_device())
+
+    def probed(self: Any) -> str:
+        if key(self) not in kept:
+            return probe(self)
+        path, self.vocabulary = kept[key(self)]
+        self.notes = []
+        return path
+
+    def gradient_probed(self: Any) -> None:
+        if key(self) not in kept:
+            probe_gradient(self)
+            if type(self.model) is qwen3.Model and key(self)[0] in bundled and not self.notes:
+                kept[key(self)] = self.path, self.vocabulary
+
+    patch.setattr(policy.LoRAPolicy, "_probe", probed)
+    patch.setattr(policy.LoRAPolicy, "_probe_gradient", gradient_probed)
