@@ -13,7 +13,7 @@ from inference.text import Renderer
 from legos_train.errors import ConfigError, PolicyError
 from legos_train.evaluation.duel import NothingScored, head_to_head
 from legos_train.evaluation.eval_tasks import EvalTask
-from legos_train.evaluation.exact_values import exact_metrics
+from legos_train.evaluation.exact_values import PolicyTable, action_probabilities, table_metrics
 from legos_train.evaluation.outcomes import OUTCOMES, competitive
 from legos_train.observe import eval_numbers
 from legos_train.players import Actor, ModelPlayer, Player, Roster, actors
@@ -21,6 +21,8 @@ from legos_train.rollout import Rollouts
 
 ENDS = {"mean": "ci95", "score": "score_ci95"}
 """The key of each number's interval in a row."""
+MOST_TABLES = 4
+"""Policies kept after their evaluation: those that a report shows again."""
 
 
 class Measurer:
@@ -50,7 +52,8 @@ class Measurer:
         self.tasks = {task.slot.name: task for task in tasks}
         self.roster = Roster(engine, renderer, context)
         self.rollouts = Rollouts(lambda label, **args: self.tasks[label].slot.make(**args), concurrency=256)
-        self.best, self.tell = best, tell
+        self.best, self.tell, self._engine = best, tell, engine
+        self._tables: dict[tuple[str | None, ...] | None, tuple[PolicyTable, Mapping[Any, float]]] = {}
         for task in tasks:
             try:
                 self._rival(task)
@@ -98,9 +101,30 @@ class Measurer:
         return out
 
     def _exactly(self, task: EvalTask, adapter: str | None) -> dict[str, float]:
-        players = [self.player(task, agent, adapter) for agent in task.slot.seats]
         report = None if self.tell is None else partial(self.tell, f"positions of {task.slot.name}")
-        return exact_metrics(task.env, players, task.info_sets, report)  # type: ignore[arg-type]
+        return table_metrics(task.env, *self._evaluated(task, adapter, report))  # type: ignore[arg-type]
+
+    def table(self, task: EvalTask, adapter: str | None) -> PolicyTable:
+        """The policy in a game that is evaluated exactly; not computed again if these weights were evaluated lately."""
+        return self._evaluated(task, adapter, None, again=False)[0]
+
+    def _evaluated(
+        self, task: EvalTask, adapter: str | None, report: Callable[[int, int], None] | None, *, again: bool = True
+    ) -> tuple[PolicyTable, Mapping[Any, float]]:
+        players = [self.player(task, agent, adapter) for agent in task.slot.seats]
+        published: Any = self._engine.adapters()
+        weights = None
+        if isinstance(published, Mapping):  # else an engine that does not say which weights it has
+            weights = task.slot.name, *(player.adapter and published[player.adapter].digest for player in players)
+        if weights in self._tables and not again:
+            return self._tables[weights]
+        self._tables.pop(weights, None)
+        found = action_probabilities(task.env, players, task.info_sets, report)  # type: ignore[arg-type]
+        if weights is not None:
+            self._tables[weights] = found
+            if len(self._tables) > MOST_TABLES:
+                del self._tables[next(iter(self._tables))]
+        return found
 
     def _by_games(self, task: EvalTask, adapter: str | None) -> dict[str, float]:
         """Against the task's rival, else in self-play.

@@ -99,7 +99,12 @@ def exact_metrics(
     """`policy_metrics` of models, and `illegal`: the mean probability of an answer that is not a legal action."""
     infos = exact.info_sets(env.game) if info_sets is None else info_sets
     probabilities, leftover = action_probabilities(env, players, infos, report)
-    return {**policy_metrics(env, probabilities), "illegal": float(np.mean(list(leftover.values())))}
+    return table_metrics(env, probabilities, leftover)
+
+
+def table_metrics(env: GameEnv, policy: PolicyTable, leftover: Mapping[InfoSet, float]) -> dict[str, float]:
+    """`policy_metrics`, and `illegal`: the mean of the probabilities that are left over."""
+    return {**policy_metrics(env, policy), "illegal": float(np.mean(list(leftover.values())))}
 
 
 def policy_metrics(env: GameEnv, policy: PolicyTable) -> dict[str, float]:

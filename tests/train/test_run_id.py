@@ -140,7 +140,7 @@ def test_small_files_that_are_no_such_files_are_named(one: Path) -> None:
     go_on(one)  # as the messages say
 
 
-def test_a_run_with_actors_made_in_python_is_resumed_with_them_only(tmp_path: Path) -> None:
+def test_a_run_with_actors_made_in_python_is_resumed_with_them_only(runs: Path, tmp_path: Path) -> None:
     """From the command line it went on with other opponents and other prompts, without a word."""
 
     def arena(model: str = "random", **settings: Any) -> Arena:
@@ -157,7 +157,5 @@ def test_a_run_with_actors_made_in_python_is_resumed_with_them_only(tmp_path: Pa
     again = arena()
     assert train(again, small(run, steps=2, **GAMES), quiet=True, resume=True).steps == 2
     assert train(again, small(run, steps=3, **GAMES), quiet=True, resume=True).steps == 3
-    plain = tmp_path / "plain"
-    train(small(plain, steps=1, **GAMES), quiet=True)
     with pytest.raises(RunError, match="started with nothing but a config, and is resumed with actor player_1=random"):
-        train(arena(), small(plain, steps=2, **GAMES), quiet=True, resume=True)
+        train(arena(), small(runs / "other", steps=3, **GAMES), quiet=True, resume=True)

@@ -13,7 +13,7 @@ import legos_envs
 from legos_envs import exact
 from legos_train.config import sections
 from legos_train.model.weight_average import WeightAverage
-from legos_train.run import build
+from legos_train.run import Trainer, build
 from legos_train.run.all_actions.tabular import LogAverage, expected_run, mirror_step
 from legos_train.run.records.report_facts import MOST_WORK, _no_unsampled_run, _strategy
 from tests.train.helpers import small
@@ -91,3 +91,16 @@ def test_what_began_from_an_adapter_does_not_call_the_base_model_before() -> Non
         one: Any = SimpleNamespace(measurer=parts.measurer, engine=parts.engine, config=config)
         assert _strategy(one)["columns"][0] == name
     parts.close()
+
+
+def test_a_report_shows_the_weights_of_now_and_not_those_that_were_evaluated_before() -> None:
+    trainer = Trainer(build(small(optim={"lr": 0.01})))
+    measurer, (task,) = trainer.parts.measurer, trainer.parts.measurer.tasks.values()
+    measurer.measure("policy")
+    before = measurer.table(task, "policy")
+    assert measurer.table(task, "policy") is before, "it is not computed again"
+    trainer.step()
+    after = measurer.table(task, "policy")
+    measurer.measure("policy")
+    assert after == measurer.table(task, "policy") != before
+    trainer.parts.close()

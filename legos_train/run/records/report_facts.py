@@ -56,7 +56,7 @@ def _strategy(parts: Parts) -> dict[str, Any]:
     for name, adapter in ((base, None), ("last", "policy"), ("average", "average")):
         players = [measurer.player(task, agent, adapter) for agent in task.slot.seats]
         if adapter is None or {player.adapter for player in players} <= set(parts.engine.adapters()):
-            columns[name], _ = exact_values.action_probabilities(task.env, players, infos)  # type: ignore[arg-type]
+            columns[name] = measurer.table(task, adapter)
     with suppress(ValueError):  # a game without a known equilibrium
         solution = exact.nash(task.env.game)  # type: ignore[attr-defined]
         columns["an equilibrium"] = {info: solution(info) for info in infos}
@@ -114,8 +114,7 @@ def _unsampled(parts: Parts) -> dict[str, Any]:
         if left_out := _no_unsampled_run(config, len(graph.children) * config.steps):
             found[f"{task.prefix}nash_conv"] = {"left_out": left_out}
             continue
-        players = [parts.measurer.player(task, agent, None) for agent in task.slot.seats]
-        base, _ = exact_values.action_probabilities(env, players, graph.infosets)
+        base = parts.measurer.table(task, None)
         start = [np.array([base[info][move] for move in info.legal]) for info in graph.infosets]
         every = max(1, config.steps // MOST_POINTS)
         for step, *tables in expected_run(graph, start, config):
