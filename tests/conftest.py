@@ -145,7 +145,7 @@ def registry_left_as_it_was() -> Iterator[None]:
     """No environment that a test registers is there for the next."""
     import legos_envs  # registers: else the registry is put back to an empty one
 
-    assert legos_envs.registered
+    assert legos_envs.registered()
     before, modules = dict(pettingzoo.aec_registry), set(sys.modules)
     yield
     pettingzoo.aec_registry.clear()

@@ -19,7 +19,7 @@ MANY = 50
 """So many flags that an error names only the nearest."""
 
 
-class Layout(argparse.HelpFormatter):
+class HelpLayout(argparse.HelpFormatter):
     """Fills each paragraph to the terminal's width, except those with indented lines, such as examples and tables."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, verb: str = "", description: str = "", examples: str = "", **kwargs: Any):
         epilog = "examples:\n" + textwrap.indent(examples.strip(), "  ") if examples else None
-        kwargs = {"prog": f"legos {verb}", "formatter_class": Layout, **kwargs}
+        kwargs = {"prog": f"legos {verb}", "formatter_class": HelpLayout, **kwargs}
         super().__init__(description=description, epilog=epilog, **kwargs)
         self._negative_number_matcher = re.compile(r"-\.?\d")  # as in Python 3.14: -1e-4, too, is a value
         self._checks: list[Callable[[argparse.Namespace], object]] = []

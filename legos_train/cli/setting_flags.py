@@ -12,7 +12,7 @@ from itertools import zip_longest
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from legos_train.cli.arguments import Layout, Parser
+from legos_train.cli.arguments import HelpLayout, Parser
 from legos_train.config import TrainConfig, from_dict
 from legos_train.errors import ConfigError
 from legos_train.settings import Section
@@ -50,7 +50,7 @@ def add_settings(p: Parser, section: Section, prefix: str = "--", *, described: 
 
 def settings_help(config: TrainConfig, description: str) -> str:
     """The help text of all settings below a description, with the values in `config` as defaults."""
-    layout: Any = partial(Layout, max_help_position=INDENT)
+    layout: Any = partial(HelpLayout, max_help_position=INDENT)
     p = Parser("train", description, usage=argparse.SUPPRESS, add_help=False, formatter_class=layout)
     add_settings(p, config, described=True)
     return p.format_help()

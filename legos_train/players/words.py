@@ -61,7 +61,7 @@ __all__ = [
 class Cast:
     """Creates players and keeps one engine per base model, so that adapters share it.
 
-    Arguments that are not below are described in `PlayerOptions`; `player` may be given another temperature.
+    Arguments that are not below are described in `PlayerOptions`.
 
     Args:
         env: the env in which scripted policies play, unless `player` is given another.
