@@ -15,7 +15,8 @@ def explained(error: Any, config: Any) -> str:
     if error["type"] != "extra_forbidden":
         message = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
         message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a table")
-        told = not path or isinstance(error.get("ctx", {}).get("error"), SecretError)
+        whole_table = error["type"] == "value_error" and isinstance(error["input"], dict)  # the message names the key
+        told = not path or whole_table or isinstance(error.get("ctx", {}).get("error"), SecretError)
         return f"{path}: " * bool(path) + message + ("" if told else f", got {hide_secrets(repr(error['input']))}")
     section = config
     for part in error["loc"][:-1]:

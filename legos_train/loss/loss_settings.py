@@ -77,7 +77,8 @@ class LossChoice(Section):
             over_all = all(LOSSES[one].all_actions for one in option.methods)
             if over_all and name in self.unused and getattr(self, name) != option.default:
                 losses = f"loss{'es' * (len(option.methods) > 1)} {' and '.join(map(repr, option.methods))}"
-                raise ValueError(f"{name} is a setting of the {losses} and does nothing for {self.name!r}")
+                said = f"{name} is a setting of the {losses} and does nothing for {self.name!r}"
+                raise ValueError(f"{said}, got {getattr(self, name)!r}")
         if (self.token_loss.imitates or self.token_loss.mirror) and self.needs_start:
             name = "mask_ratio" if self.truncate_ratio is None else "truncate_ratio"
             raise ValueError(f"{name} is an off-policy correction, which {self.name!r} does not need; use none")
