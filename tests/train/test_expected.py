@@ -382,7 +382,7 @@ def test_mirror_learns_and_says_what_does_not_fit(tmp_path: Path) -> None:
     assert table is not None and table.mirror == table.branches.mirror == MirrorStep(0.7, 0.2)
     with pytest.raises(ValueError, match="mirror_step is a setting of the loss 'mirror'"):
         small(loss={"name": "ppo", "mirror_step": 0.5})
-    with pytest.raises(ValueError, match="mirror_floor is a setting of the loss 'mirror' .*, got 0.01$"):
+    with pytest.raises(ValueError, match=r"mirror_floor is a setting of the loss 'mirror' .*, got 0\.01$"):
         small(loss={"name": "expected", "mirror_floor": 0.01})
     for stale in ({"truncate_ratio": 0.5}, {"mask_ratio": (0.5, 2.0)}):  # a weight would bend the target
         with pytest.raises(ValueError, match="is an off-policy correction, which 'mirror' does not need"):
