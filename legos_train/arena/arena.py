@@ -212,10 +212,13 @@ class Arena:
             if self.league is not None and roles != ():
                 players = dict(players)
                 agents = self.live(slot, roles)
-                plan = self.league.plan(
-                    self.step, numbers[key], agents, {a: slot.seats[a][0] for a in agents}, slot.name
+                claims = {agent: self.claimants(slot, agent) for agent in agents}
+                lineup = self.league.lineup(
+                    self.step, numbers[key], agents, {a: slot.seats[a][0] for a in agents}, slot.name, claims
                 )
-                for agent, member in plan.items():
+                for agent, learner in lineup.learners.items():
+                    players[agent] = replace(players[agent], learner=learner)
+                for agent, member in lineup.members.items():
                     players[agent] = self.opponent(slot, agent, member)
             out.append(Job(slot.name, seed, players, dict(request.kwargs), options, group, place, roles))
         return out
@@ -274,10 +277,11 @@ class Arena:
             return self._extras[name]
         return self.envs[name]
 
-    def players(self, slot: EnvSlot) -> dict[str, Actor]:
+    def players(self, slot: EnvSlot, place: int = 0) -> dict[str, Actor]:
         """Who plays in an env, by role: its actors; otherwise the policy, or the base at temperature 0 for judges.
 
-        A bundled model cannot judge, so code does if the env has `JUDGE`.
+        A bundled model cannot judge, so code does if the env has `JUDGE`. A seat that several learners share is played
+        by the one at `place` among them, counted around.
         """
         actor = self.default
         judge = JUDGE if slot.can_judge and self.model in BUNDLED else actors.BASE
@@ -295,17 +299,26 @@ class Arena:
             for agent, (role, trained) in slot.seats.items():
                 actor = actors.lookup(out, agent, role, trained)
                 if actor.model == actors.POLICY:
-                    out[agent] = replace(actor, learner=self.learner_of(slot, agent) or next(iter(self.learners)))
+                    own = self.claimants(slot, agent) or tuple(self.learners)[:1]
+                    out[agent] = replace(actor, learner=own[place % len(own)])
         return out
 
-    def learner_of(self, slot: EnvSlot, agent: str) -> str | None:
-        """Which of several learners plays a seat of the policy; a setting for its env alone takes precedence."""
+    def claimants(self, slot: EnvSlot, agent: str) -> tuple[str, ...]:
+        """Which of several learners play a seat of the policy; a setting for its env alone takes precedence."""
         role = slot.seats[agent][0]
         for name in (f"{slot.name}/{agent}", f"{slot.name}/{role}", agent, role):
-            for learner, roles in self.learners.items():
-                if name in roles:
-                    return learner
-        return None
+            if found := tuple(learner for learner, roles in self.learners.items() if name in roles):
+                return found
+        return ()
+
+    @property
+    def rivals(self) -> bool:
+        """Whether learners share a seat of an env."""
+        return any(
+            len(self.claimants(slot, agent)) > 1
+            for slot in self.envs.values()
+            for agent in self.live(slot, self.trained_roles(slot))
+        )
 
     @property
     def judged_by_code(self) -> list[str]:
@@ -322,8 +335,10 @@ class Arena:
         """The actor for a league member in a seat: a snapshot's adapter, or the player that its name refers to."""
         given = self.players(slot)
         actor = given.get(agent) or given.get(slot.seats[agent][0], given[actors.ANYBODY])
-        known = self.league is not None and member in self.league.weights
-        return replace(actor, model=f"{actors.LEAGUE}{member}" if known else member, trainable=False)
+        if self.league is None or not self.league.has_weights(member):
+            return replace(actor, model=member, trainable=False)
+        learner = actor.learner if len(self.league.learners) == 1 else None  # else the member's name says whose part
+        return replace(actor, model=f"{actors.LEAGUE}{member}", learner=learner, trainable=False)
 
     def _stand_alone(self) -> Generator:
         from inference import Engine

@@ -59,7 +59,12 @@ class LearnerEntry(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,32}$")
     """Its name in metrics, and the folder of its adapter."""
     roles: tuple[str, ...] = Field(min_length=1)
-    """The roles or agents it plays and learns from; with the prefix `ENV/`, only in that env."""
+    """The roles or agents it plays and learns from; with the prefix `ENV/`, only in that env. Learners that name the
+    same one are rivals: they take turns in it."""
+    opponents: tuple[str, ...] = ()
+    """Of the learners that share its seats, those that it plays against, itself too if named; none: all of them."""
+    latest: float | None = Field(default=None, ge=0, le=1)
+    """Share of its games against current weights rather than members of the league; none: `league.latest`."""
     rank: int | None = Field(default=None, ge=1, le=512)
     """Rank of its adapter; none: `lora.rank`."""
     optim: dict[str, Any] = Field(default_factory=dict)

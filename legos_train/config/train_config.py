@@ -24,6 +24,7 @@ from legos_train.config.sections import (
 from legos_train.config.wording import explained
 from legos_train.credit import METHODS
 from legos_train.errors import ConfigError
+from legos_train.league import MODES
 from legos_train.loss import LOSSES
 from legos_train.players import replies
 
@@ -134,6 +135,18 @@ class TrainConfig(RunSettings):
         names = [entry.name for entry in self.learner]
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"two learners are named {sorted(twice)[0]!r}; give each table [[learner]] its own name")
+        for entry in self.learner:
+            if unknown := {*entry.opponents} - {*names}:
+                raise ValueError(
+                    f"opponents of learner {entry.name!r} names {sorted(unknown)[0]!r}; the learners are "
+                    f"{', '.join(names)} (other players go into league.opponents)"
+                )
+            if entry.latest is not None and not self.league.rule.keeps_snapshots:
+                others = ", ".join(name for name, row in MODES.items() if row.keeps_snapshots)
+                raise ValueError(
+                    f"latest of learner {entry.name!r} has no effect with league.mode = {self.league.mode!r}, which "
+                    f"has no snapshots; use one of {others}, or leave it out"
+                )
         try:
             own = self.learners
         except ConfigError as error:

@@ -35,6 +35,7 @@ class Measurer:
         context: maximum tokens of a prompt and its answer.
         best: the metric that selects `best`, see `followed`.
         tell: called with the unit that is counted, the number done, and the total.
+        learners: those that share seats; in a name such as `step_4.main` they say whose weights are meant.
 
     Raises:
         ConfigError: an opponent does not exist; the message lists those that do.
@@ -48,7 +49,9 @@ class Measurer:
         context: int,
         best: str,
         tell: Callable[[str, int, int], None] | None = None,
+        learners: Collection[str] = (),
     ):
+        self.learners = learners
         self.tasks = {task.slot.name: task for task in tasks}
         self.roster = Roster(engine, renderer, context)
         self.rollouts = Rollouts(lambda label, **args: self.tasks[label].slot.make(**args), concurrency=256)
@@ -74,14 +77,20 @@ class Measurer:
         """The envs whose seats have returns on different scales, see `outcomes.competitive`."""
         return {name for name, task in self.tasks.items() if not competitive(task.env)}
 
-    def player(self, task: EvalTask, agent: str, adapter: str | None) -> ModelPlayer:
-        """The model in a seat as in training, with another adapter (None: the base)."""
+    def player(self, task: EvalTask, agent: str, adapter: str | None, learner: str | None = None) -> ModelPlayer:
+        """The model in a seat as in training, with another adapter (None: the base).
+
+        Several learners have one each: that of `learner` or else of the seat's learner, unless the name says whose.
+        """
         role, trainable = task.slot.seats[agent]
         actor = actors.lookup(task.players, agent, role, trainable)
         draw = DrawParams(temperature=actor.temperature)
         player = self._seated(task, replace(actor, model=actors.POLICY, **vars(draw)))
         assert isinstance(player, ModelPlayer)
-        return replace(player, adapter=None if adapter is None else actors.adapter_name(adapter, actor.learner))
+        if adapter is not None:
+            weights, named = actors.parts_of(adapter, self.learners)
+            adapter = actors.adapter_name(weights, named or learner or actor.learner)
+        return replace(player, adapter=adapter)
 
     def opponent(self, task: EvalTask, word: str) -> Player:
         """The player for a name in `league.opponents`.

@@ -36,6 +36,7 @@ class EvalTask:
         every: steps between evaluations; 0: only before the first step and after the last.
         opponent: the policy in the other seats; None: see `rival`.
         held_out: whether the run never trains on it.
+        again: whether another task stands for the same env, with the first of the learners that share its seats.
     """
 
     slot: EnvSlot
@@ -49,6 +50,7 @@ class EvalTask:
     every: int
     opponent: str | None = None
     held_out: bool = False
+    again: bool = False
 
     @property
     def own(self) -> list[str]:
@@ -123,7 +125,7 @@ def followed(best: str | None, tasks: Sequence[EvalTask]) -> str:
 
 
 def eval_tasks_of(arena: Arena, config: TrainConfig) -> list[EvalTask]:
-    """The tasks of a run: its envs, then the held-out ones.
+    """The tasks of a run: its envs, then the held-out ones. Where learners share seats, there is one for each of them.
 
     Raises:
         ConfigError: a held-out env cannot be created as configured; the message names it.
@@ -133,7 +135,14 @@ def eval_tasks_of(arena: Arena, config: TrainConfig) -> list[EvalTask]:
         env, info_sets = _opened(slot)
         every = settings.every if _cheap(info_sets) else 0
         prefix = f"{name}/" if many else ""
-        out.append(EvalTask(slot, env, info_sets, arena.players(slot), prefix, settings.games, 1, config.seed, every))
+        shared = {agent: own for agent in slot.seats if len(own := arena.claimants(slot, agent)) > 1}
+        for place in range(max(map(len, shared.values()), default=1)):
+            players = arena.players(slot, place)
+            who = "+".join(dict.fromkeys(str(players[agent].learner) for agent in shared))
+            named = replace(slot, name=f"{name}/{who}") if place else slot
+            begins = f"{prefix}{who}/" if who else prefix
+            out.append(EvalTask(named, env, info_sets, players, begins, settings.games, 1, config.seed, every))
+            out[-1].again = place > 0
     return [*out, *(_held_out(entry, arena, config) for entry in settings.env)]
 
 

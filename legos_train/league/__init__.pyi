@@ -1,8 +1,10 @@
-from .league import LEARNER as LEARNER
 from .league import League as League
 from .league_settings import LeagueSettings as LeagueSettings
 from .modes import MODES as MODES
 from .nash import meta_nash as meta_nash
 from .payoffs import Score as Score
+from .rival_league import Rival as Rival
+from .rival_league import RivalLeague as RivalLeague
 from .seating import mark as mark
 from .seating import sides_of as sides_of
+from .standing import LEARNER as LEARNER

@@ -16,14 +16,12 @@ from legos_train.errors import ConfigError
 from legos_train.league.league_settings import LeagueSettings
 from legos_train.league.modes import Mixture
 from legos_train.league.nash import require_scipy
-from legos_train.league.seating import check_seats, draw, seat, sides_of
-from legos_train.league.standing import Standing
+from legos_train.league.seating import Lineup, check_seats, draw, seat, sides_of
+from legos_train.league.standing import LEARNER, Standing
 from legos_train.rollout import filters
 
 ANY = ""
 """The env name in a league that does not distinguish envs."""
-LEARNER = "learner"
-"""The learner's name in ratings."""
 
 
 class League:
@@ -38,6 +36,7 @@ class League:
 
     Attributes:
         standings: the members' results, by env.
+        learners: the names of those that have results and ratings.
         pool: names of the snapshots, oldest first.
         weights: references to their weights by name. Not part of `state_dict`; the run saves and restores them.
         ratings: OpenSkill (mu, sigma) by name, the learner's under `LEARNER`. Empty when openskill is not installed.
@@ -47,10 +46,16 @@ class League:
         ImportError: `psro` without scipy.
     """
 
-    def __init__(self, settings: LeagueSettings, seed: int, symmetric: bool | Mapping[str, bool] = False):
-        self.settings, self.seed = settings, seed
+    def __init__(
+        self,
+        settings: LeagueSettings,
+        seed: int,
+        symmetric: bool | Mapping[str, bool] = False,
+        learners: Sequence[str] = (LEARNER,),
+    ):
+        self.settings, self.seed, self.learners = settings, seed, tuple(learners)
         by_env = symmetric if isinstance(symmetric, Mapping) else {ANY: symmetric}
-        self.standings = {env: Standing(same) for env, same in by_env.items()}
+        self.standings = {env: Standing(same, learners) for env, same in by_env.items()}
         opponents = settings.opponents
         if settings.rule.needs_opponents and not opponents:
             raise ConfigError(
@@ -77,7 +82,16 @@ class League:
     @property
     def members(self) -> list[str]:
         """All who may be drawn: snapshots from old to new, then the configured opponents."""
-        return [*self.pool, *self.settings.opponents] if self.settings.rule.draws else []
+        snapshots = [member for name in self.pool for member in self._within(name)]
+        return [*snapshots, *self.settings.opponents] if self.settings.rule.draws else []
+
+    def _within(self, snapshot: str) -> list[str]:
+        """The members that a snapshot consists of."""
+        return [snapshot]
+
+    def has_weights(self, member: str) -> bool:
+        """Whether a member is played with weights of the league, rather than by the player that its name refers to."""
+        return member in self.weights
 
     def snapshot_due(self, step: int) -> bool:
         """Whether the weights after `step` optimiser steps (0: before the first) belong in the pool."""
@@ -107,19 +121,27 @@ class League:
         evicted = []
         while len(self.pool) >= self.settings.pool:
             shares = [self.mixture(env=env) for env in self.standings] if self.settings.rule.needs_payoffs else []
-            weight = {member: sum(share.get(member, 0.0) for share in shares) for member in self.pool}
+            weight = {
+                own: sum(share.get(member, 0.0) for share in shares for member in self._within(own))
+                for own in self.pool
+            }
             evicted.append(min(self.pool, key=weight.__getitem__))  # the first of equals
             self._remove(evicted[-1])
         self.pool.append(name)
         self.weights[name] = weights
-        if LEARNER in self.ratings:
-            self.ratings[name] = self.ratings[LEARNER]
+        for learner, member in zip(self.learners, self._within(name), strict=True):
+            if learner in self.ratings:
+                self.ratings[member] = self.ratings[learner]
         self._changed()
         return evicted
 
     def join(self, opponent: str) -> None:
         """Adds a fixed opponent during the run."""
-        self.settings = self.settings.model_copy(update={"opponents": (*self.settings.opponents, opponent)})
+        self.change(self.settings.model_copy(update={"opponents": (*self.settings.opponents, opponent)}))
+
+    def change(self, settings: LeagueSettings) -> None:
+        """Continues with other settings."""
+        self.settings = settings
         self._changed()
 
     def _changed(self) -> None:
@@ -130,7 +152,20 @@ class League:
         self.pool.remove(name)
         self.weights.pop(name, None)
         for standing in self.standings.values():
-            standing.drop(name)
+            for member in self._within(name):
+                standing.drop(member)
+
+    def lineup(
+        self,
+        step: int,
+        number: int,
+        seats: Sequence[str],
+        roles: Mapping[str, str],
+        env: str,
+        claims: Mapping[str, Sequence[str]],
+    ) -> Lineup:
+        """Who plays the seats, see `plan`; `claims` are the learners of each seat."""
+        return Lineup({}, self.plan(step, number, seats, roles, env))
 
     def plan(
         self,
@@ -180,8 +215,7 @@ class League:
         games = []
         played = [(e, plan) for e, plan in zip(episodes, plans) if plan and e.outcome != "unscored"]
         played = [(episode, plan) for episode, plan in played if self._plays_in(episode.env_id)]
-        for standing in {id(s): s for s in (self.standing(e.env_id) for e, _ in played)}.values():
-            standing.against.forget()
+        self._fade(played)
         for episode, plan in played:
             check_seats(episode, plan)
             mine = [t for t in filters.competing(episode) if t.agent not in plan and filters.is_learners(t)]
@@ -203,6 +237,11 @@ class League:
             self.ratings |= openskill_ratings(games, self.ratings)
         if self.settings.rule.follows_results:
             self._changed()
+
+    def _fade(self, played: Sequence[tuple[Episode, Mapping[str, str]]]) -> None:
+        """Lets the results in the envs of these episodes fade."""
+        for standing in {id(s): s for s in (self.standing(e.env_id) for e, _ in played)}.values():
+            standing.forget()
 
     @property
     def pair_games(self) -> int:

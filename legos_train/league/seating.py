@@ -18,6 +18,18 @@ class Seating(NamedTuple):
     opponents: dict[int, float]
 
 
+class Lineup(NamedTuple):
+    """Who plays the trained seats of a game.
+
+    Attributes:
+        learners: agent -> the learner that plays and learns, in seats that several share.
+        members: agent -> the member in the seat, from which nobody learns.
+    """
+
+    learners: Mapping[str, str]
+    members: Mapping[str, str]
+
+
 def seat(seed: int, step: int, number: int, sides: int, latest: float) -> Seating | None:
     """The seating of episode `number` (from 0) of a step; None for mirror play.
 

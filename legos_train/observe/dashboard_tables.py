@@ -49,12 +49,13 @@ def facts_table(record: Mapping[str, Any], wide: bool) -> Any:
     ]
     league = record.get("league") or {}
     if league:
-        sigma = league.get("rating_sigma")
-        spread = f" ± {Z95 * sigma:.1f}" if isinstance(sigma, int | float) else ""
-        facts += [
-            ("league", f"{number(league, 'members', '.0f')} members, wins {number(league, 'win_rate', '.0%')}"),
-            ("rating", number(league, "rating", ".1f") + spread),
-        ]
+        several = league.get("learners") or {}
+        wins = "" if several else f", wins {number(league, 'win_rate', '.0%')}"
+        facts.append(("league", f"{number(league, 'members', '.0f')} members{wins}"))
+        for name, own in several.items() or [("rating", league)]:
+            sigma = own.get("rating_sigma")
+            spread = f" ± {Z95 * sigma:.1f}" if isinstance(sigma, int | float) else ""
+            facts.append((f"rating {name}" if several else name, number(own, "rating", ".1f") + spread))
     table = Table.grid(padding=(0, 2, 0, 0))
     for k in range(0, len(facts), 2 if wide else 1):
         shown_here = facts[k : k + (2 if wide else 1)]

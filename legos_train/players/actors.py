@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any
 
@@ -99,3 +99,9 @@ def default_tokens(model: str) -> int:
 def adapter_name(weights: str, learner: str | None) -> str:
     """The engine's name of an adapter: that of the weights (`policy`, `average`, `step_40`) and of their learner."""
     return weights if learner is None else f"{weights}.{learner}"
+
+
+def parts_of(adapter: str, learners: Collection[str]) -> tuple[str, str | None]:
+    """The inverse of `adapter_name`: the weights and the learner; None if the name ends with none of these learners."""
+    weights, dot, learner = adapter.rpartition(".")
+    return (weights, learner) if dot and learner in learners else (adapter, None)

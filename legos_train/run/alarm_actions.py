@@ -53,13 +53,16 @@ def _inject(parts: Parts) -> str:
     envs = parts.arena.league_envs()
     if not envs:
         return f"{parts.config.title} has fewer than two trained seats: there is no seat for an opponent"
-    if parts.league is None:
+    if parts.league is None or not parts.league.settings.rule.draws:
         never = 10**9  # no snapshots: only random play
         start = parts.learner.step
         settings = LeagueSettings(
             mode="fsp", opponents=("random",), latest=0.5, snapshot_every=never, start_from=start, pool=1
         )
-        parts.use_league(League(settings, parts.config.seed, envs))
+        if parts.league is None:
+            parts.use_league(League(settings, parts.config.seed, envs))
+        else:  # of learners that share seats
+            parts.league.change(settings)
         return "half of the episodes are now against random play"
     if "random" not in parts.league.members:
         parts.league.join("random")

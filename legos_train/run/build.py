@@ -10,9 +10,8 @@ from legos_train.arena import Arena, actor_of, make_sampler
 from legos_train.config import TrainConfig
 from legos_train.credit import CreditAssigner, PerEnv, PerLearner, PerRole
 from legos_train.disk import RunDirectory
-from legos_train.errors import ConfigError, PolicyError
+from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer, eval_tasks_of, followed
-from legos_train.league import MODES, League, sides_of
 from legos_train.model import Learner, Learners, WeightStore, World, backends
 from legos_train.players import Actor, RemoteEngine, actors
 from legos_train.rollout import Generator, LocalGenerator
@@ -21,7 +20,8 @@ from legos_train.run.all_actions.decision_points import MirrorStep
 from legos_train.run.all_actions.decisions import DecisionTable
 from legos_train.run.generation.distributed import SharedGenerator
 from legos_train.run.generation.servers import remote_engine
-from legos_train.run.generation.weight_sync import WeightSync, member_version
+from legos_train.run.generation.weight_sync import WeightSync
+from legos_train.run.league_of import check_opponents, league_of
 from legos_train.run.parts.monitor import CollapseMonitor
 from legos_train.run.parts.parts import Parts
 from legos_train.run.parts.replay import ReplayBuffer
@@ -74,7 +74,7 @@ def build(
     if fresh and config.init_adapter is not None:
         trained.load(trained.read(config.init_adapter))
     credit = credit_of(config, arena)
-    arena.league = make_league(config, arena, trained, fill=fresh)
+    arena.league = league_of(config, arena, trained, fill=fresh)
 
     def tell(unit: str, done: int, total: int) -> None:
         parts.tell(unit, done, total)  # the loop sets it later
@@ -92,9 +92,10 @@ def build(
         )
         return own if world is None else SharedGenerator(own, world)
 
-    measurer = Measurer(tasks, engine, renderer, config.context, best, tell)
+    rivals = tuple(arena.learners) if arena.rivals else ()
+    measurer = Measurer(tasks, engine, renderer, config.context, best, tell, rivals)
     if arena.league is not None:
-        _check_opponents(arena.league, measurer)
+        check_opponents(arena.league, measurer)
         check_payoffs(measurer, arena.league)
     sync = WeightSync(learner, engine, generator(engine))
     arena.generator = sync.local
@@ -208,53 +209,3 @@ def credit_of(config: TrainConfig, arena: Arena) -> CreditAssigner:
         default = PerRole(default, {r: config.credit.make(name) for r, name in config.credit.roles.items()})
     own = {s.name: config.credit.make(s.credit) for s in arena.envs.values() if s.credit}
     return PerEnv(default, own) if own else default
-
-
-def make_league(config: TrainConfig, arena: Arena, backend: WeightStore, *, fill: bool) -> League | None:
-    """The run's league, or None for mirror play.
-
-    Args:
-        config: settings of the run.
-        arena: with its envs and actors.
-        backend: reads the weights of other runs.
-        fill: add the snapshots of `league.pool_from` to the pool; False if the pool will come from a checkpoint.
-
-    Raises:
-        ConfigError: no env has two trained seats, or one with `league = true` does not; `psro` with other than two
-            sides.
-        ConfigError: `league.pool_from` has no suitable snapshots.
-    """
-    if not config.league.rule.draws:
-        return None
-    envs = arena.league_envs()
-    asked = [slot.name for slot in arena.envs.values() if slot.league]
-    if wrong := [name for name in asked if name not in envs] or ([] if envs else list(arena.envs)):
-        raise ConfigError(
-            f"league.mode = {config.league.mode!r} needs two trained seats in {', '.join(wrong)}; for a fixed "
-            "opponent use an actor instead, such as --seat ROLE=random"
-        )
-    if config.league.rule.needs_payoffs:
-        others = " or ".join(repr(name) for name, row in MODES.items() if row.keeps_snapshots and not row.needs_payoffs)
-        for name in envs:
-            slot = arena.envs[name]
-            live = arena.live(slot, arena.trained_roles(slot))
-            if (count := len(sides_of(live, {a: slot.seats[a][0] for a in live}))) != 2:
-                raise ConfigError(
-                    f"league.mode = {config.league.mode!r} fills a payoff matrix of two sides; {name} has {count}. Use "
-                    f"{others}, or league = false in its table [[env]]"
-                )
-    league = League(config.league, config.seed, envs)
-    if fill and config.league.pool_from is not None:
-        for name, weights in backend.read_run(config.league.pool_from, config.league.pool).items():
-            league.add(name, replace(weights, version=member_version(name)))
-    return league
-
-
-def _check_opponents(league: League, measurer: Measurer) -> None:
-    """Creates a player for every name in `league.opponents` now, so that a wrong name fails before it is drawn."""
-    for word in league.settings.opponents:
-        for env in league.standings:
-            try:
-                measurer.opponent(measurer.tasks[env], word)
-            except PolicyError as error:
-                raise ConfigError(f"league.opponents: {error}") from None

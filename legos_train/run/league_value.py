@@ -33,12 +33,13 @@ def league_value(parts: Parts, envs: Collection[str] | None = None) -> dict[str,
     league, found = parts.league, dict[str, float]()
     if league is None or not league.settings.rule.keeps_snapshots:
         return {}
-    parts.tables = {key: table for key, table in parts.tables.items() if key[1] in league.weights}
+    parts.tables = {key: table for key, table in parts.tables.items() if league.has_weights(key[1])}
     for name in league.standings:
         task = parts.measurer.tasks[name]
         small = task.exactly and len(task.info_sets or ()) <= exact_values.MANY_POSITIONS
         if (envs is None or name in envs) and small and len(task.slot.seats) == 2:
-            found[f"{task.prefix}{eval_numbers.MIXTURE}"] = _value(parts, league, task)
+            prefix = f"{name}/" if len(parts.arena.envs) > 1 else ""  # it is of all learners
+            found[f"{prefix}{eval_numbers.MIXTURE}"] = _value(parts, league, task)
     return found
 
 
@@ -76,7 +77,7 @@ def _value(parts: Parts, league: League, task: Any) -> float:
     sides = []
     for side in (0, 1):
         every = league.mixture(side, task.slot.name)
-        drawn = {name: p for name, p in every.items() if p > 0 and (name in league.weights or name == actors.POLICY)}
+        drawn = {name: p for name, p in every.items() if p > 0 and (league.has_weights(name) or name == actors.POLICY)}
         drawn = drawn or {actors.POLICY: 1.0}
         total = sum(drawn.values())
         sides.append([(share / total, _table(parts, league, task, name)) for name, share in drawn.items()])
@@ -89,6 +90,6 @@ def _table(parts: Parts, league: League, task: Any, name: str) -> Any:
     if key in parts.tables:
         return parts.tables[key]
     table = model_table(parts.measurer, task, name)
-    if name in league.weights:
+    if league.has_weights(name):
         parts.tables[key] = table
     return table

@@ -54,7 +54,7 @@ def _solve(parts: Parts, league: League, env: str, pairs: list[tuple[str, str]])
 
 
 def _known(measurer: Measurer, league: League, task: Any, name: str) -> exact_values.PolicyTable:
-    if name not in league.weights:
+    if not league.has_weights(name):
         table = exact_values.code_table(task.env, name)
         assert table is not None, "check_payoffs ensures this"
         return table

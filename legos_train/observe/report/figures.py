@@ -224,13 +224,30 @@ def _seconds(records: Sequence[MetricsRow], window: int) -> list[Figure]:
 
 def _league(records: Sequence[MetricsRow], window: int) -> list[Figure]:
     out = []
-    if rating := column(records, "league", "rating"):
-        note = "The learner's mean skill; members are rated on the same scale."
-        sigma = dict(column(records, "league", "rating_sigma"))
-        band = [(x, mu - Z95 * sigma[x], mu + Z95 * sigma[x]) for x, mu in rating if x in sigma]
-        note += " Band: OpenSkill's own 95 % interval, mu ± 1.96 sigma." if band else ""
-        line = Line("learner", rating, band)
-        out.append(Figure("rating", "Rating of the learner", "OpenSkill mu", [line], "League", note))
+    several = dict.fromkeys(name for row in records for name in (row.get("league") or {}).get("learners", ()))
+    ratings, banded = [], False
+    for name in several or ("learner",):
+        path = ("league", "learners", name) if several else ("league",)
+        if rating := column(records, *path, "rating"):
+            sigma = dict(column(records, *path, "rating_sigma"))
+            band = [(x, mu - Z95 * sigma[x], mu + Z95 * sigma[x]) for x, mu in rating if x in sigma]
+            ratings.append(Line(name, rating, band))
+            banded |= bool(band)
+    if ratings:
+        whose = "Each learner's" if several else "The learner's"
+        note = f"{whose} mean skill; members are rated on the same scale."
+        note += " Band: OpenSkill's own 95 % interval, mu ± 1.96 sigma." if banded else ""
+        title = "Ratings of the learners" if several else "Rating of the learner"
+        out.append(Figure("rating", title, "OpenSkill mu", ratings, "League", note))
+    meetings = [
+        Line(f"{name} against {other}", wins)
+        for name in several
+        for other in several
+        if (wins := column(records, "league", "learners", name, "against", other))
+    ]
+    if meetings:
+        unit, note = "recent win rate", "A draw counts half. Only games from which the first one learned."
+        out.append(Figure("rivals", "Learners against each other", unit, meetings, "League", note, (0.0, 1.0)))
     mean, least = column(records, "league", "win_rate"), column(records, "league", "least_win_rate")
     if mean:
         lines = [Line("mean over members", mean), Line("hardest member", least)]

@@ -163,7 +163,8 @@ def _heat_maps(league: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     if league.get("win_rates"):
         members = [f"{name} ({games})" for name, games in zip(league["members"], league["games"])]
         unit, seats, rates = "win rate over the whole run, a draw counts half", league["seats"], league["win_rates"]
-        svg = heat_map("The learner against members", unit, members, seats, rates, middle=0.5, reach=0.5)
+        title = "Learners against each other and members" if league.get("learners") else "The learner against members"
+        svg = heat_map(title, unit, members, seats, rates, middle=0.5, reach=0.5)
         out.append(("against", svg, "Columns: the learner's seat; in brackets: games."))
     return out
 

@@ -129,10 +129,9 @@ class Branches:
                 continue
             task: Any = self.measurer.tasks[point.episode.env_id]
             played_seat, legal = point.episode.trajectories[point.agent], point.taken.legal_actions or ()
-            role, declared = task.slot.seats[point.agent]
-            learner = actors.lookup(task.players, point.agent, role, declared).learner
             turns = turns_of(legal, legal, answers, version)
-            seat = Trajectory(point.agent, role, turns=turns, info={} if learner is None else {"learner": learner})
+            info = {key: value for key, value in played_seat.info.items() if key == "learner"}
+            seat = Trajectory(point.agent, played_seat.role, turns=turns, info=info)
             scale = self._spread.scale(point.episode.env_id, played_seat.role) if self.scaled else 1.0
             price = getattr(task.env.unwrapped, "invalid_reward", None)
             illegal = None if price is None else min(float(price), float(gains.min())) / scale
@@ -160,11 +159,12 @@ class Branches:
     def _choices(self, points: Sequence[BranchPoint]) -> list[list[ScoredAction]]:
         """For each point, the legal actions as the policy would write them, with probabilities."""
         out: list[list[ScoredAction]] = [[] for _ in points]
-        by_seat: dict[tuple[str, str], list[int]] = {}
+        by_seat: dict[tuple[str, str, str | None], list[int]] = {}
         for number, point in enumerate(points):
-            by_seat.setdefault((point.episode.env_id, point.agent), []).append(number)
-        for (name, agent), numbers in by_seat.items():
-            player = self.measurer.player(self.measurer.tasks[name], agent, actors.POLICY)
+            learner = point.episode.trajectories[point.agent].info.get("learner")
+            by_seat.setdefault((point.episode.env_id, point.agent, learner), []).append(number)
+        for (name, agent, learner), numbers in by_seat.items():
+            player = self.measurer.player(self.measurer.tasks[name], agent, actors.POLICY, learner)
             engine: Any = player.engine
             prompts: list[Sequence[int]] = []
             replies: list[Sequence[int]] = []

@@ -13,9 +13,10 @@ from legos_envs import Episode
 from legos_envs.records import Trajectory, Turn
 from legos_train.credit import Advantages
 from legos_train.evaluation.exact_values import ScoredAction
+from legos_train.players import actors
 
 AdapterSeats = tuple[str | None, ...]
-"""By player number, the league member in the seat; None: the learning policy."""
+"""By player number, the league member in the seat; None: the learning policy, `policy.NAME` if there are several."""
 PlayedSeats = tuple[str, AdapterSeats]
 """The env of an episode, and who sat where."""
 Floats = NDArray[np.float64]
@@ -107,7 +108,18 @@ def nothing_decided() -> Decisions:
 
 def played_by(episode: Episode) -> PlayedSeats:
     """The env of an episode, and who sat where."""
-    return episode.env_id, tuple(one.info.get("member") for one in episode.trajectories.values())
+    return episode.env_id, tuple(_player_of(seat) for seat in episode.trajectories.values())
+
+
+def learner_in(player: str | None) -> str | None:
+    """The learner that an entry of `AdapterSeats` names."""
+    weights, _, learner = (player or "").partition(".")
+    return learner if weights == actors.POLICY and learner else None
+
+
+def _player_of(seat: Trajectory) -> str | None:
+    learner = seat.info.get("learner")
+    return seat.info.get("member") or (learner and actors.adapter_name(actors.POLICY, learner))
 
 
 def mirrored(masses: Floats, advantages: Floats, step: MirrorStep) -> Floats:

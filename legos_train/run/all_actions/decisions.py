@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from legos_train.run.all_actions.decision_points import (
     Floats,
     MirrorStep,
     PlayedSeats,
+    learner_in,
     nothing_decided,
     played_by,
     turns_of,
@@ -60,7 +61,7 @@ class DecisionTable:
         self.measurer, self.scaled, self.explore, self.opponents = measurer, scaled, explore, opponents
         self.mirror, self.branches = mirror, branches
         self._name = "expected" if mirror is None else "mirror"
-        tasks = {name: task for name, task in measurer.tasks.items() if not task.held_out}
+        tasks = {name: task for name, task in measurer.tasks.items() if not (task.held_out or task.again)}
         always = branches.settings.when == "always"
         self.trees = frozenset(name for name, task in tasks.items() if task.exactly and not always)
         for name, task in tasks.items():
@@ -83,7 +84,7 @@ class DecisionTable:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes printed at the start of a run about its games without a tree, if any."""
-        names = [name for name, task in self.measurer.tasks.items() if not task.held_out]
+        names = [name for name, task in self.measurer.tasks.items() if not (task.held_out or task.again)]
         branched = ", ".join(name for name in names if name not in self.trees)
         of = self.branches.settings
         counted = f"{of.points} decision{'s' * (of.points > 1)} per game"
@@ -107,6 +108,10 @@ class DecisionTable:
                 played[key] += 1
                 trained.setdefault(key, set()).update(own)
         out = nothing_decided()
+        seats: dict[tuple[str, str | None], set[int]] = {}
+        for name, seating in played:
+            for number, member in enumerate(seating):
+                seats.setdefault((name, member), set()).add(number)
         policies: Policies = {}
         for key, count in played.items():
             name, seating = key
@@ -115,7 +120,7 @@ class DecisionTable:
             task = self.measurer.tasks[name]
             for member in seating:
                 if (name, member) not in policies:
-                    policies[name, member] = self._policy(task, member)
+                    policies[name, member] = self._policy(task, member, seats[name, member])
             mine = [policies[name, member] for member in seating]
             share = count / played.total()
             _add(self, out, task, mine, key, trained[key], share, version)
@@ -130,8 +135,10 @@ class DecisionTable:
             self.branches.add(out, pairs, rest.total() / played.total(), version)
         return out
 
-    def _policy(self, task: Any, member: str | None) -> Mapping[InfoSet, Sequence[ScoredAction]]:
-        """A member's possible answers at the decision points of all seats, with probabilities."""
+    def _policy(
+        self, task: Any, member: str | None, seats: Collection[int]
+    ) -> Mapping[InfoSet, Sequence[ScoredAction]]:
+        """A member's possible answers, with probabilities, at the decision points of seats; by code, of all."""
         env: Any = task.env
         infos = exact.graph_of(env.game).infosets
         table = None if member is None else code_table(env, member)
@@ -139,12 +146,15 @@ class DecisionTable:
             return {i: [ScoredAction((), (), np.log([table[i].get(m, 0.0) or TINY])) for m in i.legal] for i in infos}
         if member in self.opponents and member != actors.BASE:
             return scored_answers(env, self.measurer.opponent(task, member), infos)  # type: ignore[arg-type]
-        adapter = None if member == actors.BASE else member or actors.POLICY
-        players = [self.measurer.player(task, agent, adapter) for agent in env.possible_agents]
+        learner = learner_in(member)
+        adapter = None if member == actors.BASE else actors.POLICY if learner else member or actors.POLICY
+        players = {n: self.measurer.player(task, env.possible_agents[n], adapter, learner) for n in sorted(seats)}
         out: dict[InfoSet, Sequence[ScoredAction]] = {}
-        for number, player in enumerate(players):
-            if player not in players[:number]:  # seats with equal prompts are scored in one call
-                out |= scored_answers(env, player, [info for info in infos if players[info.player] == player])
+        scored: list[Any] = []
+        for player in players.values():
+            if player not in scored:  # seats with equal prompts are scored in one call
+                scored.append(player)
+                out |= scored_answers(env, player, [info for info in infos if players.get(info.player) == player])
         return out
 
     def _check(self, task: Any, word: str) -> None:
@@ -196,8 +206,8 @@ def _add(
         agent = env.possible_agents[info.player]
         legal = parsing.write_actions(info.legal, env.action_format)
         turns = turns_of(info.legal, legal, answers[at], version)
-        role, declared = task.slot.seats[agent]
-        learner = actors.lookup(task.players, agent, role, declared).learner
+        learner = learner_in(played[1][info.player])
+        role = task.slot.seats[agent][0]
         seat = Trajectory(agent, role, turns=turns, info={} if learner is None else {"learner": learner})
         weight = share * visits[at] / total
         out.add(played, seat, masses[at], gains, illegal, weight, table.mirror)

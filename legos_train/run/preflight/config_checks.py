@@ -8,6 +8,7 @@ from inference.types import UNCHANGED
 from legos_train.arena import Arena, EnvSlot
 from legos_train.config import TrainConfig
 from legos_train.errors import ConfigError
+from legos_train.league import sides_of
 from legos_train.players import actors, replies
 
 
@@ -90,7 +91,7 @@ def check_effects(config: TrainConfig, arena: Arena) -> None:
 
 
 def _check_learners(config: TrainConfig, arena: Arena) -> None:
-    """Checks that each trained seat has one learner, and each learner a seat."""
+    """Checks that each trained seat has a learner, each learner a seat, and those that share seats an opponent."""
     if not arena.learners:
         return
     seats = [(slot, agent) for slot in arena.envs.values() for agent in slot.seats]
@@ -100,16 +101,61 @@ def _check_learners(config: TrainConfig, arena: Arena) -> None:
         for role in roles:
             if role.rpartition("/")[0] not in held_out and not _names_one(role, names, arena):
                 raise ConfigError(f"learner {learner!r} names {role!r}; {config.title} has the roles {sorted(names)}")
-    if twice := [r for r in {r for own in arena.learners.values() for r in own} if _owners(arena, r) > 1]:
-        raise ConfigError(f"two learners name {sorted(twice)[0]!r}: a seat can have only one learner")
     live = [(slot, agent) for slot, agent in seats if agent in arena.live(slot, arena.trained_roles(slot))]
-    if left := sorted({slot.seats[agent][0] for slot, agent in live if arena.learner_of(slot, agent) is None}):
+    if left := sorted({slot.seats[agent][0] for slot, agent in live if not arena.claimants(slot, agent)}):
         raise ConfigError(
             f"no learner plays {', '.join(left)}: name every trained role (--learner NAME=ROLE, or a table [[learner]])"
         )
     for learner in arena.learners:
-        if all(arena.learner_of(slot, agent) != learner for slot, agent in live):
+        if all(learner not in arena.claimants(slot, agent) for slot, agent in live):
             raise ConfigError(f"learner {learner!r} has nothing to learn: none of its seats is trained by the policy")
+    _check_rivals(config, arena)
+
+
+def _check_rivals(config: TrainConfig, arena: Arena) -> None:
+    """Checks that learners that share seats share whole sides, and that each has someone to play against."""
+    shared = arena.rivals
+    by_env = {slot.name: _learners_of_sides(arena, slot) for slot in arena.envs.values()} if shared else {}
+    for name in arena.league_envs() if shared else ():
+        if config.league.rule.needs_payoffs and len({*by_env[name]}) > 1:
+            raise ConfigError(
+                f"league.mode = {config.league.mode!r} with learners that share seats needs the same learners in all "
+                f"seats of {name}; use another mode, or name all seats in their roles"
+            )
+    for entry in config.learner:
+        met = [
+            (name, other)
+            for name, sides in by_env.items()
+            for at, side in enumerate(sides)
+            for place, other in enumerate(sides)
+            if place != at and entry.name in side and len(other) > 1
+        ]
+        given = [name for name in ("opponents", "latest") if getattr(entry, name) not in ((), None)]
+        if given and not (met if "opponents" in given else shared):
+            raise ConfigError(
+                f"{given[0]} of learner {entry.name!r} has no effect: no learners take turns in the seats that it "
+                "plays against; leave it out"
+            )
+        for name, other in met:
+            if entry.opponents and not {*other} & {*entry.opponents}:
+                raise ConfigError(
+                    f"learner {entry.name!r} has nobody to play against in {name}: the other seat is played by "
+                    f"{' or '.join(other)}, and its opponents are {', '.join(entry.opponents)}"
+                )
+
+
+def _learners_of_sides(arena: Arena, slot: EnvSlot) -> list[tuple[str, ...]]:
+    live = arena.live(slot, arena.trained_roles(slot))
+    sides = sides_of(live, {agent: slot.seats[agent][0] for agent in live})
+    for side in sides:
+        first, *others = [(agent, arena.claimants(slot, agent)) for agent in side]
+        for agent, own in others:
+            if own != first[1]:
+                raise ConfigError(
+                    f"the seats of {slot.seats[agent][0]!r} in {slot.name} are one side and need the same learners; "
+                    f"{first[0]} has {', '.join(first[1])}, {agent} has {', '.join(own)}"
+                )
+    return [arena.claimants(slot, side[0]) for side in sides]
 
 
 def _names_one(word: str, names: Collection[str], arena: Arena) -> bool:
@@ -118,15 +164,11 @@ def _names_one(word: str, names: Collection[str], arena: Arena) -> bool:
     return word in names or any(name in names for name in inside)
 
 
-def _owners(arena: Arena, role: str) -> int:
-    return sum(role in roles for roles in arena.learners.values())
-
-
 def _check_sampling(config: TrainConfig, arena: Arena, slot: EnvSlot, agent: str) -> None:
     """Ratios and KL assume the policy at temperature 1; samples from another distribution would silently bias them."""
     actor = actors.lookup(arena.players(slot), agent, slot.seats[agent][0], True)
-    loss = config.loss if actor.learner is None else config.learners[actor.learner].loss
-    if not loss.token_loss.imitates and actor.unusual:
+    learners = [config.learners[name] for name in arena.claimants(slot, agent)] or [config]
+    if actor.unusual and not all(one.loss.token_loss.imitates for one in learners):
         own, usual = (" and ".join(f"{n} {getattr(a, n):g}" for n in actor.unusual) for a in (actor, UNCHANGED))
         raise ConfigError(
             f"{slot.name}: {slot.seats[agent][0]!r} is trained but sampled at {own}. A policy gradient needs {usual} "

@@ -147,14 +147,16 @@ def _no_unsampled_run(config: TrainConfig, work: int) -> str | None:
 
 def _league(league: League | None) -> dict[str, Any]:
     """Members with games, win rates by seat and ratings; the payoffs between members that were played."""
-    if league is None or not league.members:
+    if league is None or not (league.members or len(league.learners) > 1):
         return {}
-    many = len(league.standings) > 1
+    many, several = len(league.standings) > 1, len(league.learners) > 1
     scores: dict[str, dict[str, Score]] = {}  # by member, then by seat
     for env, standing in league.standings.items():
-        for name, by_seat in standing.against.scores.items():
-            scores.setdefault(name, {}).update({f"{env}/{seat}" if many else seat: s for seat, s in by_seat.items()})
-    members = [name for name in league.members if name in scores]
+        for learner, against in standing.results.items():
+            begins = (f"{learner}: " if several else "") + (f"{env}/" if many else "")
+            for name, by_seat in against.scores.items():
+                scores.setdefault(name, {}).update({f"{begins}{seat}": score for seat, score in by_seat.items()})
+    members = [name for name in (*league.learners, *league.members) if name in scores]
     seats = sorted({seat for name in members for seat in scores[name]})
     rates: list[list[float | None]] = []
     for name in members:
@@ -162,6 +164,8 @@ def _league(league: League | None) -> dict[str, Any]:
         rates.append([(s.wins + s.draws / 2) / s.games if s and s.games else None for s in found])
     games = [sum(score.games for score in scores[name].values()) for name in members]
     out: dict[str, Any] = {"members": members, "seats": seats, "win_rates": rates, "games": games, "payoffs": []}
+    if several:
+        out["learners"] = list(league.learners)
     for env, standing in league.standings.items():
         names = standing.pairs.known(league.members) if standing.pairs.games else []
         if len(names) > 1:

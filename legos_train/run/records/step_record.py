@@ -74,8 +74,8 @@ def step_record(
         record["branches"] = dict(decided.branches)
     if fresh.numbers:
         record["curriculum"] = fresh.numbers
-    if parts.league is not None and parts.league.members:
-        record["league"] = parts.league.metrics()
+    if parts.league is not None and (league := parts.league.metrics()):
+        record["league"] = league
     return record
 
 
