@@ -2,6 +2,7 @@
 
     python -m benchmarks.league_model                                  # Kuhn poker, `tiny`, every action valued
     python -m benchmarks.league_model --seeds 0 1 2 --loss.name ppo --batch-size 512    # more settings of `legos train`
+    python -m benchmarks.league_model --rivals 2                       # two learners that meet in one league
 
 A league of `legos train` in which the opponents are drawn from the equilibrium of the pool's payoffs (Lanctot et al.
 2017, arXiv 1711.00832). Every snapshot is read exactly, as the probabilities of its answers in every information set.
@@ -15,6 +16,7 @@ import argparse
 import resource
 from typing import Any
 
+import legos_envs
 from legos_train import Trainer
 from legos_train.cli.setting_flags import parse
 from legos_train.config import from_dict
@@ -41,9 +43,12 @@ def main() -> None:
     p.add_argument("--env", default="KuhnPoker-v0")
     p.add_argument("--seeds", type=int, nargs="+", default=[0])
     p.add_argument("--every", type=int, default=80, help="steps between measurements")
+    p.add_argument(
+        "--rivals", type=int, default=1, help="learners that share all seats; each has twice the KL of the next"
+    )
     options, rest = p.parse_known_args()
     for seed in options.seeds:
-        config = parse(rest, from_dict({**SETTINGS, "env": options.env, "seed": seed}))
+        config = parse(rest, from_dict({**SETTINGS, **learners(options), "env": options.env, "seed": seed}))
         trainer = Trainer(build(config))
         try:
             for step in range(config.steps):
@@ -54,6 +59,17 @@ def main() -> None:
             trainer.parts.close()
 
 
+def learners(options: argparse.Namespace) -> dict[str, Any]:
+    """The tables of several learners; alike in everything, they would learn the same."""
+    seats = legos_envs.make(options.env).possible_agents
+    loss = SETTINGS["loss"]
+    tables = [
+        {"name": f"learner_{n}", "roles": seats, "loss": {k: loss[k] / 2**n for k in ("kl", "kl_end")}}
+        for n in range(options.rivals)
+    ]
+    return {"learner": tables} if len(tables) > 1 else {}
+
+
 def report(trainer: Trainer, seed: int) -> None:
     """One line: the NashConv of what there is after a step."""
     parts, league = trainer.parts, trainer.parts.league
@@ -62,8 +78,11 @@ def report(trainer: Trainer, seed: int) -> None:
     numbers = {**parts.measurer.measure(actors.POLICY), **league_value(parts)}
     used = resource.getrusage(resource.RUSAGE_SELF)
     print(
-        f"seed {seed}  step {trainer.learner.step:4}  last {numbers['nash_conv']:.4f}  "
-        f"mixture {numbers[eval_numbers.MIXTURE]:.4f}  of {len(league.pool)} snapshots  "
+        f"seed {seed}  step {trainer.learner.step:4}  "
+        + "".join(
+            f"{key.rpartition('/')[0] or 'last'} {n:.4f}  " for key, n in numbers.items() if key.endswith("nash_conv")
+        )
+        + f"mixture {numbers[eval_numbers.MIXTURE]:.4f}  of {len(league.pool)} snapshots  "
         f"{used.ru_utime + used.ru_stime:.0f} CPU-s",
         flush=True,
     )

@@ -42,7 +42,12 @@ def probe_bundled_models_once(patch: pytest.MonkeyPatch) -> None:
     kept: dict[tuple[str, ...], tuple[str, int]] = {}
 
     def key(one: Any) -> tuple[str, ...]:
-        return repr(getattr(one.model, "args", None)), repr(one.lora), str(one.checkpoint_layers), str(mx.default_device())
+        return (
+            repr(getattr(one.model, "args", None)),
+            repr(one.lora),
+            str(one.checkpoint_layers),
+            str(mx.default_device()),
+        )
 
     def probed(self: Any) -> str:
         if key(self) not in kept:

@@ -200,7 +200,7 @@ def _spoiled(before: Numbers, after: Numbers, env: str) -> tuple[float, float] |
 
 
 def _of(env: str) -> str:
-    return f"in {env} " if env else ""
+    return f"{env}: " if env else ""
 
 
 def better_weights(tables: Mapping[str, Numbers], key: tuple[str, int] | None) -> tuple[str, str]:

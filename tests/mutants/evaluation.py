@@ -241,8 +241,8 @@ MUTANTS = [
         ),
         (
             "measured-is-the-base",
-            "return replace(player, adapter=None if adapter is None else",
-            "return replace(player, adapter=None if True else",
+            "return replace(player, adapter=adapter)",
+            "return replace(player, adapter=None)",
             "the base is measured",
             "tests/train/test_wiring.py::test_the_numbers_of_every_step_are_those_of_its_weights_and_of_its_average[ema]",
         ),

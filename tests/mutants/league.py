@@ -6,8 +6,71 @@ from tests.mutants.mutant import mutants
 
 LEAGUE = "tests/train/test_league.py"
 NASH = "tests/train/test_league_nash.py"
+RIVALS = "tests/train/test_rivals.py"
 
 MUTANTS = [
+    *mutants(
+        "legos_train/league/rival_league.py",
+        RIVALS,
+        ("focus-never-moves", "takes[(place + step) % len(takes)]", "takes[0]", "one learner chooses every game"),
+        (
+            "anybody-is-met",
+            "if len(learners) == 1 or name in self.rivals[focus].opponents",
+            "if len(learners) >= 1",
+            "`opponents` of a learner has no effect",
+        ),
+        (
+            "the-unwilling-learn",
+            "learns = len(own[at]) == 1 or others <= {*self.rivals[learner].opponents}",
+            "learns = True",
+            "a learner learns from games against those it does not want to meet",
+        ),
+        (
+            "one-share-for-all",
+            "share = self.rivals[focus].latest",
+            "share = self.settings.latest",
+            "`latest` of a learner has no effect",
+        ),
+        (
+            "losses-are-wins",
+            "against.add(other, role, got[learner], got[other]",
+            "against.add(other, role, got[other], got[learner]",
+            "a learner's results are those of its opponent",
+        ),
+        (
+            "the-others-members",
+            "(of := self._parts(m)[1]) is None or of in among",
+            "self._parts(m)",
+            "snapshots of learners that nobody asked for are met",
+        ),
+    ),
+    *mutants(
+        "legos_train/run/all_actions/decisions.py",
+        RIVALS,
+        (
+            "values-against-nobody",
+            "adapter = None if member == actors.BASE else actors.POLICY if learner else member or actors.POLICY",
+            "adapter, learner = (None if member == actors.BASE else member or actors.POLICY), None",
+            "the policy of a learner is looked for under another name",
+            "tests/train/test_population.py::test_every_action_of_every_learner",
+        ),
+        (
+            "gains-of-the-first",
+            "learner = learner_in(played[1][info.player])",
+            "learner = learner_in(played[1][0])",
+            "a learner learns from the decisions of the other",
+        ),
+    ),
+    *mutants(
+        "legos_train/evaluation/eval_tasks.py",
+        RIVALS,
+        (
+            "all-measured-as-the-first",
+            "players = arena.players(slot, place)",
+            "players = arena.players(slot)",
+            "each learner's numbers are those of the first",
+        ),
+    ),
     *mutants(
         "legos_train/league/modes.py",
         LEAGUE,
@@ -101,8 +164,8 @@ MUTANTS = [
         ),
         (
             "snapshot-without-rating",
-            "            self.ratings[name] = self.ratings[LEARNER]\n",
-            "            pass\n",
+            "self.ratings[member] = self.ratings[learner]\n",
+            "pass\n",
             "it begins as a stranger",
         ),
     ),

@@ -60,7 +60,7 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "legos_train/arena/arena.py",
+        "legos_train/arena/seat_plan.py",
         SEATS,
         (
             "judge-at-temperature-one",
@@ -208,6 +208,10 @@ MUTANTS = [
             "a group has several deals",
             "tests/train/test_arena.py::test_a_group_plays_one_deal",
         ),
+    ),
+    *mutants(
+        "legos_train/arena/seat_plan.py",
+        "tests/train/test_arena.py",
         (
             "env-actor-comes-first",
             "if role.startswith(prefix):",
@@ -217,12 +221,12 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "legos_train/arena/arena.py",
+        "legos_train/arena/seat_plan.py",
         "tests/train/test_arena.py",
         (
             "members-are-trainable",
-            "else member, trainable=False)",
-            "else member)",
+            "learner=learner, trainable=False)",
+            "learner=learner)",
             "a league member's seat is marked trainable",
             "tests/train/test_traps.py::test_a_league_leaves_actors_alone tests/train/test_whole_state.py::test_only_the_learners_seat_is_trained_and_seats_are_balanced",
         ),
