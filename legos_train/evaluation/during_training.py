@@ -124,7 +124,9 @@ class Measurer:
         published: Any = self._engine.adapters()
         weights = None
         if isinstance(published, Mapping):  # else an engine that does not say which weights it has
-            weights = task.slot.name, *(player.adapter and published[player.adapter].digest for player in players)
+            served = {player.adapter: published[player.adapter] for player in players if player.adapter}
+            if None not in served.values():  # else they have yet to be fetched
+                weights = task.slot.name, *(player.adapter and served[player.adapter].digest for player in players)
         if weights in self._tables and not again:
             return self._tables[weights]
         self._tables.pop(weights, None)

@@ -173,7 +173,6 @@ def test_a_snapshot_stays_while_training_goes_on(patch: pytest.MonkeyPatch) -> N
     trainer.parts.close()
 
 
-@pytest.mark.slow
 def test_measuring_without_the_base_here_gives_the_same_exact_number(patch: pytest.MonkeyPatch) -> None:
     install(patch, Server())
     numbers = []
