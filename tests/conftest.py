@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -146,12 +147,14 @@ def registry_left_as_it_was() -> Iterator[None]:
     import legos_envs  # registers: else the registry is put back to an empty one
 
     assert legos_envs.registered()
-    before, modules = dict(pettingzoo.aec_registry), set(sys.modules)
+    before, last = dict(pettingzoo.aec_registry), next(reversed(sys.modules))
     yield
-    pettingzoo.aec_registry.clear()
-    pettingzoo.aec_registry.update(before)
-    for name in [name for name in sys.modules.keys() - modules if name.startswith("legos_file_")]:
-        del sys.modules[name]  # else asking for the file's env again would not register it
+    if pettingzoo.aec_registry != before:
+        pettingzoo.aec_registry.clear()
+        pettingzoo.aec_registry.update(before)
+    for name in list(takewhile(lambda name: name != last, reversed(sys.modules))):  # those that the test has loaded
+        if name.startswith("legos_file_"):
+            del sys.modules[name]  # else asking for the file's env again would not register it
 
 
 @pytest.fixture(scope="session")
