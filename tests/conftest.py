@@ -138,6 +138,7 @@ def found_out_once() -> Iterator[None]:
         if "mlx_lm.utils" in sys.modules:
             once.load_bundled_tokenizers_once(patch)
             once.probe_bundled_models_once(patch)
+            once.know_that_objects_are_frozen(patch)
         yield
 
 

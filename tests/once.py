@@ -29,6 +29,13 @@ def load_bundled_tokenizers_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(mlx_lm.utils, "load_tokenizer", once)
 
 
+def know_that_objects_are_frozen(patch: pytest.MonkeyPatch) -> None:
+    """By tests/conftest.py: to see it, every run counted them all, 400,000 objects in 0.05 s."""
+    from legos_train.run import garbage
+
+    patch.setattr(garbage, "any_frozen", lambda: True)
+
+
 def probe_bundled_models_once(patch: pytest.MonkeyPatch) -> None:
     """How a policy computes its logits is tried once for each bundled architecture: it was a tenth of a small run."""
     import mlx.core as mx
