@@ -68,7 +68,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Hypothesis tries few examples by default, and many where slow tests are run."""
-    gc.set_threshold(40_000)  # the default costs a twentieth of the time
+    gc.set_threshold(100_000)  # the default costs a twentieth of the time
     settings.register_profile("few", max_examples=20, deadline=None)
     settings.register_profile("many", max_examples=200, deadline=None)
     settings.load_profile("few" if config.option.markexpr == "not slow" else "many")
@@ -137,6 +137,7 @@ def found_out_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if "mlx_lm.utils" in sys.modules:
             once.load_bundled_tokenizers_once(patch)
+            once.render_bundled_templates_once(patch)
             once.probe_bundled_models_once(patch)
             once.know_that_objects_are_frozen(patch)
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import pkgutil
 from collections.abc import Iterable
@@ -38,7 +39,13 @@ def options_of(name: str) -> dict[str, Option]:
     """The options of a method by name; ValueError for an unknown method."""
     if name not in METHODS:
         raise ValueError(f"unknown credit method {name!r}{_nearest(name, METHODS)}; known: {', '.join(METHODS)}")
-    return options_declared("credit", name, METHODS[name])
+    return _declared(name, METHODS[name])
+
+
+@functools.cache
+def _declared(name: str, method: type[CreditAssigner]) -> dict[str, Option]:
+    """Every config asks for the options of its method, which take longer to read than the rest of it."""
+    return options_declared("credit", name, method)
 
 
 def declared_options() -> dict[str, Option]:
