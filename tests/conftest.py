@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Hypothesis tries few examples by default, and many where slow tests are run."""
-    gc.set_threshold(40_000)  # the default costs a twentieth of the time
+    gc.set_threshold(100_000)  # the default costs a twentieth of the time
     settings.register_profile("few", max_examples=20, deadline=None)
     settings.register_profile("many", max_examples=200, deadline=None)
     settings.load_profile("few" if config.option.markexpr == "not slow" else "many")
@@ -136,7 +137,9 @@ def found_out_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if "mlx_lm.utils" in sys.modules:
             once.load_bundled_tokenizers_once(patch)
+            once.render_bundled_templates_once(patch)
             once.probe_bundled_models_once(patch)
+            once.know_that_objects_are_frozen(patch)
         yield
 
 
@@ -146,12 +149,14 @@ def registry_left_as_it_was() -> Iterator[None]:
     import legos_envs  # registers: else the registry is put back to an empty one
 
     assert legos_envs.registered()
-    before, modules = dict(pettingzoo.aec_registry), set(sys.modules)
+    before, last = dict(pettingzoo.aec_registry), next(reversed(sys.modules))
     yield
-    pettingzoo.aec_registry.clear()
-    pettingzoo.aec_registry.update(before)
-    for name in [name for name in sys.modules.keys() - modules if name.startswith("legos_file_")]:
-        del sys.modules[name]  # else asking for the file's env again would not register it
+    if pettingzoo.aec_registry != before:
+        pettingzoo.aec_registry.clear()
+        pettingzoo.aec_registry.update(before)
+    for name in list(takewhile(lambda name: name != last, reversed(sys.modules))):  # those that the test has loaded
+        if name.startswith("legos_file_"):
+            del sys.modules[name]  # else asking for the file's env again would not register it
 
 
 @pytest.fixture(scope="session")

@@ -107,13 +107,13 @@ def check_env(
 
 
 def _us_per_turn(s: Subject) -> float | None:
-    """The best of three rounds of about 10 ms each: a plain AEC loop that takes the first legal action."""
+    """The best of three rounds of about 4 ms each: a plain AEC loop that takes the first legal action."""
     best = None
     try:
         env, player = s.make(), s.player(0)
         for _ in range(3):
             turns, seed, start = 0, 0, time.process_time()
-            while time.process_time() - start < 0.01 or turns == 0:
+            while time.process_time() - start < 0.004 or turns == 0:
                 env.reset(seed=seed)
                 seed += 1
                 for agent in env.agent_iter(LIMIT):

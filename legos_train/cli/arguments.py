@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import math
 import re
 import textwrap
@@ -17,6 +18,12 @@ ENV = "an id from `legos envs list`, module:Name-v0 or file.py:Name-v0"
 FLAG = re.compile(r"^--[^=]*")
 MANY = 50
 """So many flags that an error names only the nearest."""
+
+
+@functools.cache
+def _annotations(kind: type) -> dict[str, Any]:
+    """Those of a class, evaluated once: each of its options asks for them."""
+    return get_type_hints(kind, include_extras=True)
 
 
 class HelpLayout(argparse.HelpFormatter):
@@ -92,7 +99,7 @@ class Parser(argparse.ArgumentParser):
 
         `changes`: what differs from the field's declaration.
         """
-        (how,) = get_type_hints(kind, include_extras=True)[name].__metadata__
+        (how,) = _annotations(kind)[name].__metadata__
         how = {key: value for key, value in how._asdict().items() if value not in (None, (), "")}
         how |= {"default": getattr(kind, name), **changes}
         flags = (*flags, f"--{name.replace('_', '-')}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from legos_train.credit.assigner import METHODS, CreditAssigner
@@ -38,7 +39,14 @@ def options_of(name: str) -> dict[str, Option]:
     """The options of a method by name; ValueError for an unknown method."""
     if name not in METHODS:
         raise ValueError(f"unknown credit method {name!r}{_nearest(name, METHODS)}; known: {', '.join(METHODS)}")
-    return options_declared("credit", name, METHODS[name])
+    method: Callable[..., Any] = METHODS[name]
+    return _declared(name, method)
+
+
+@functools.cache
+def _declared(name: str, method: Callable[..., Any]) -> dict[str, Option]:
+    """Every config asks for the options of its method, which take longer to read than the rest of it."""
+    return options_declared("credit", name, method)
 
 
 def declared_options() -> dict[str, Option]:

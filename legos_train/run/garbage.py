@@ -16,6 +16,11 @@ YOUNG = 50_000
 """Number of new objects that triggers a pass; memory held by cycles waits for it."""
 
 
+def any_frozen() -> bool:
+    """Whether objects are excluded from passes; this counts them all."""
+    return gc.get_freeze_count() > 0
+
+
 @contextmanager
 def rarely_collected() -> Iterator[None]:
     """In this context, objects that already exist are excluded from passes, and passes are less frequent.
@@ -25,7 +30,7 @@ def rarely_collected() -> Iterator[None]:
     if not _alone.acquire(blocking=False):  # another run of this process has set it, and sets it back
         yield
         return
-    before, frozen = gc.get_threshold(), gc.get_freeze_count() > 0
+    before, frozen = gc.get_threshold(), any_frozen()
     if not frozen:
         gc.collect()
         gc.freeze()

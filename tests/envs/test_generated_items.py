@@ -103,7 +103,7 @@ def first_prompts(id, split, seeds=60, **arguments):
         ("Dataset-v0", {"source": [{"question": f"{i}?", "answer": "1"} for i in range(40)]}),
         pytest.param("GSM8K-v0", {}, marks=pytest.mark.slow),
         ("EnsembleVote-v0", {"level": 2, "size": 300}),
-        ("SelfDistillation-v0", {"order": "random"}),
+        ("SelfDistillation-v0", {"order": "random", "size": 300}),
     ],
 )
 def test_training_and_test_items_are_disjoint(id, arguments):

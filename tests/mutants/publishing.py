@@ -43,6 +43,11 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *mutants(
+        "inference/engine/probe.py",
+        FINITE,
+        ("one-passed-all-pass", "if prepared.digest in self._passed:", "if self._passed:", "later ones are not tried"),
+    ),
+    *mutants(
         "inference/adapters/validation.py",
         FINITE,
         (

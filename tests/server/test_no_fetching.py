@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import socket
@@ -20,18 +21,22 @@ from inference.text import Renderer
 _ARMED: list[list[str]] = []
 
 
+@functools.cache
+def _watched() -> None:
+    """For the rest of the process: there is no way to take it away. So not before it is needed, for it slows all."""
+    sys.addaudithook(_watch)
+
+
 def _watch(event: str, arguments: tuple[Any, ...]) -> None:
     if _ARMED and event in ("socket.connect", "socket.getaddrinfo", "urllib.Request", "subprocess.Popen"):
         _ARMED[-1].append(f"{event} {arguments!r:.300}")
-
-
-sys.addaudithook(_watch)  # for the whole process: there is no way to take it away
 
 
 @pytest.fixture
 def canary() -> Iterator[Callable[[str], str]]:
     """canary(SPELLING) -> a URL of a server on this machine, spelled so, where nobody may knock."""
     asked: list[str] = []
+    _watched()
     _ARMED.append(asked)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

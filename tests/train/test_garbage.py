@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from legos_train import train
-from legos_train.run.garbage import YOUNG, rarely_collected
+from legos_train.run import garbage
+from legos_train.run.garbage import YOUNG, any_frozen, rarely_collected
 from tests.train.helpers import small
 
 
 @pytest.fixture
-def thawed() -> Iterator[None]:
+def thawed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Without what `tests/conftest.py` has frozen."""
+    monkeypatch.setattr(garbage, "any_frozen", any_frozen)  # and without what tests/once.py says of it
     gc.unfreeze()
     yield
     gc.freeze()
@@ -52,7 +54,8 @@ def test_an_error_leaves_the_collector_as_it_was() -> None:
     assert gc.get_threshold() == before and gc.get_freeze_count() == 0
 
 
-def test_what_the_caller_froze_stays_frozen() -> None:
+def test_what_the_caller_froze_stays_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "any_frozen", any_frozen)
     gc.freeze()
     count = gc.get_freeze_count()
     with rarely_collected():

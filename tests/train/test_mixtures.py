@@ -29,15 +29,16 @@ SHAPE = pretrain.Shape(32, 1, 2, 1, 16, 32)
 
 @pytest.fixture(scope="module", autouse=True)
 def few_are_held() -> Iterator[None]:
-    """Filling the buffers of all sources would take most of the time of a short stream."""
+    """Filling the buffers of all sources would take most of the time of a short stream, and so would their blocks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mixtures, "HELD", 8)
+        patch.setattr(mixtures, "HELD", 4)
+        patch.setattr(mixtures, "BLOCK", 2)
         yield
 
 
 @pytest.fixture(scope="module")
 def dialogues(few_are_held: None) -> list[Dialogue]:
-    return list(islice(mixtures.stream(3), 1200))
+    return list(islice(mixtures.stream(3), 600))
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +47,8 @@ def encoder(dialogues: list[Dialogue]) -> ChatEncoder:
 
 
 def test_the_stream_is_a_function_of_its_seed_and_reads_every_registered_env(dialogues: list[Dialogue]) -> None:
-    assert dialogues[:48] == list(islice(mixtures.stream(3), 48))
-    assert dialogues[:24] != list(islice(mixtures.stream("3.200"), 24))
+    assert dialogues[:24] == list(islice(mixtures.stream(3), 24))
+    assert dialogues[:12] != list(islice(mixtures.stream("3.200"), 12))
     assert set(legos_envs.registered()) <= {dialogue.source for dialogue in dialogues}
     for block in range(0, 200, mixtures.BLOCK):
         assert len({d.source for d in dialogues[block : block + mixtures.BLOCK]}) == 1
@@ -85,7 +86,7 @@ def test_the_best_player_is_said_with_its_share_and_can_be_read_everywhere(env_i
 
 def test_a_reply_beyond_single_precision_gives_a_finite_loss() -> None:
     """Its probability is 0 as a float, but not its logarithm."""
-    model = pretrain.new_model(pretrain.model_config(64, pretrain.Shape(32, 1, 2, 1, 16, 32)), 0)
+    model = pretrain.new_model(pretrain.model_config(64, SHAPE), 0)
     model.model.embed_tokens.weight *= 100.0
     part = rows.RowGroup(np.array([[1, 2, 3]], np.int32), 0, np.array([0, 0], np.int32), np.array([1, 2], np.int32))
     ones = np.ones((2, 1), np.float32)
@@ -167,7 +168,7 @@ def test_the_reader_of_the_best_reply_is_the_last_matrix(encoder: ChatEncoder, d
     some = [rows.make_row(d, encoder, Random(0)) for d in dialogues[:12]]
     batch = rows.collate(some, buckets=3)
     assert (batch.readers == rows.READ_BEST).any()
-    model = pretrain.new_model(pretrain.model_config(600), 0)
+    model = pretrain.new_model(pretrain.model_config(600, SHAPE), 0)
     readers = pretraining_loss.Readers(model, 16, 0)
     _, divergence = pretraining_loss.batch_loss(readers, batch)
     got = float(np.array(divergence)[batch.kinds == rows.BEST].sum())
@@ -223,7 +224,7 @@ def test_each_stage_has_its_own_rate_and_length_of_rows(encoder: ChatEncoder) ->
     made = RECIPES["small"]._replace(stages=stages)
     read = [next(recipe._rows(made, stage, encoder, 0)) for stage in (0, 1)]
     assert [len(row.tokens) for row in read] == [rows.LIMIT, 900]
-    model = pretrain.new_model(pretrain.model_config(600), 0)
+    model = pretrain.new_model(pretrain.model_config(600, SHAPE), 0)
     training = pretrain.Pretraining(model, (1, 1), readers=1, seed=0, peaks=[stage.peak for stage in stages])
     rates = []
     for row in read:

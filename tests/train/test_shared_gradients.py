@@ -32,7 +32,7 @@ SHAPE = pretrain.Shape(32, 1, 2, 1, 16, 32)
 def whole() -> rows.PretrainingBatch:
     """Games and free answers, in several parts, with sites of every kind and reader."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mixtures, "HELD", 8)  # rows that each source buffers before the first is drawn
+        patch.setattr(mixtures, "HELD", 4)  # rows that each source buffers before the first is drawn
         dialogues = list(islice(mixtures.stream(3), 40))
     encoder = ChatEncoder(train_tokenizer(text for dialogue in dialogues for text in dialogue.texts()))
     return rows.collate([rows.make_row(dialogue, encoder, Random(0)) for dialogue in dialogues], buckets=6)

@@ -39,7 +39,7 @@ def served(server: LiveServer) -> dict[str, Any]:
 
 
 def started(server: LiveServer, **settings: Any) -> Trainer:
-    return Trainer(build(small(steps=3, batch_size=4, server={"urls": (server.url,)}, **settings)))
+    return Trainer(build(small(steps=3, batch_size=2, server={"urls": (server.url,)}, **settings)))
 
 
 LEAGUE = {"mode": "fsp", "snapshot_every": 1, "pool": 2, "latest": 0.25, "opponents": ("base",)}

@@ -18,14 +18,14 @@ from tests.train.helpers import digest, small
 
 EVERYTHING: dict[str, Any] = {
     "env": [{"id": "KuhnPoker-v0", "weight": 2.0}, {"id": "MatrixGame-v0", "args": {"game": "rps"}, "credit": "rae"}],
-    "steps": 6,
+    "steps": 5,
     "batch_size": 4,
     "league": {"mode": "pfsp", "snapshot_every": 1, "pool": 3, "opponents": ("random",)},
     "replay": {"reuse": 2, "max_staleness": 4},
     "filter": {"draws": 0.5, "draw_retries": 1},
     "monitor": {"entropy": 100.0, "patience": 2, "window": 2, "action": "raise_kl"},
     "loss": {"magnet_every": 2},
-    "checkpoint": {"every": 3, "keep": 9},
+    "checkpoint": {"every": 3, "keep": 9},  # with a batch that is to be used again
     "logs": {"rollouts_every": 1, "rollouts": 2},
 }
 
@@ -46,15 +46,15 @@ def test_a_run_with_everything_on_resumes_bit_for_bit(tmp_path: Path) -> None:
         train(config=small(broken, **EVERYTHING), quiet=True, on_step=stop)
     train(config=small(broken, **EVERYTHING), quiet=True, resume=True)
 
-    names = sorted(p.name for p in (whole / "checkpoints/step_6").iterdir())
+    names = sorted(p.name for p in (whole / "checkpoints/step_5").iterdir())
     assert {"adapter.safetensors", "magnet.safetensors", "replay.jsonl", "state.json"} <= set(names)
     assert sum(name.startswith("league_") for name in names) == 3, "the pool is in the checkpoint"
     for name in names:
         if name != "manifest.json":
-            a, b = (run / "checkpoints/step_6" / name for run in (whole, broken))
+            a, b = (run / "checkpoints/step_5" / name for run in (whole, broken))
             assert digest(a) == digest(b), f"{name} differs after the resume"
     assert digest(whole / "rollouts.jsonl") == digest(broken / "rollouts.jsonl")
-    state = json.loads((whole / "checkpoints/step_6/state.json").read_text())
+    state = json.loads((whole / "checkpoints/step_5/state.json").read_text())
     assert state["learner"]["kl_factor"] > 1, "the monitor acted"
     assert state["league"]["ratings"] and state["league"]["pool"]
 
