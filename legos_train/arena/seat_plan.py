@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from inference import BUNDLED
 from legos_train.arena.request import JUDGE, EnvSlot
+from legos_train.league import sides_of
 from legos_train.players import Actor, actors
 
 if TYPE_CHECKING:
@@ -70,6 +71,13 @@ class SeatPlan:
             if found := tuple(learner for learner, roles in self.learners.items() if name in roles):
                 return found
         return ()
+
+    def claims(self, env: str) -> list[tuple[str, ...]]:
+        """The learners that play each side of an env."""
+        slot = self.envs[env]
+        live = self.live(slot, self.trained_roles(slot))
+        sides = sides_of(live, {agent: slot.seats[agent][0] for agent in live})
+        return [self.claimants(slot, side[0]) for side in sides]
 
     @property
     def rivals(self) -> bool:

@@ -141,6 +141,11 @@ class TrainConfig(RunSettings):
                     f"opponents of learner {entry.name!r} names {sorted(unknown)[0]!r}; the learners are "
                     f"{', '.join(names)} (other players go into league.opponents)"
                 )
+            if entry.opponents and self.league.rule.needs_opponents:
+                raise ValueError(
+                    f"opponents of learner {entry.name!r} has no effect with league.mode = {self.league.mode!r}: "
+                    "learners do not meet; leave it out"
+                )
             if entry.latest is not None and not self.league.rule.keeps_snapshots:
                 others = ", ".join(name for name, row in MODES.items() if row.keeps_snapshots)
                 raise ValueError(

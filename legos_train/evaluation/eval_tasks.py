@@ -135,7 +135,8 @@ def eval_tasks_of(arena: Arena, config: TrainConfig) -> list[EvalTask]:
         env, info_sets = _opened(slot)
         every = settings.every if _cheap(info_sets) else 0
         prefix = f"{name}/" if many else ""
-        shared = {agent: own for agent in slot.seats if len(own := arena.claimants(slot, agent)) > 1}
+        live = arena.live(slot, arena.trained_roles(slot))
+        shared = {agent: own for agent in live if len(own := arena.claimants(slot, agent)) > 1}
         for place in range(max(map(len, shared.values()), default=1)):
             players = arena.players(slot, place)
             who = "+".join(dict.fromkeys(str(players[agent].learner) for agent in shared))
@@ -143,7 +144,14 @@ def eval_tasks_of(arena: Arena, config: TrainConfig) -> list[EvalTask]:
             begins = f"{prefix}{who}/" if who else prefix
             out.append(EvalTask(named, env, info_sets, players, begins, settings.games, 1, config.seed, every))
             out[-1].again = place > 0
-    return [*out, *(_held_out(entry, arena, config) for entry in settings.env)]
+    begun = {task.prefix for task in out if task.prefix}
+    for entry in settings.env:
+        out.append(_held_out(entry, arena, config))
+        if out[-1].prefix in begun:
+            raise ConfigError(
+                f"eval.env {entry.label!r} has the name of a learner, and numbers are kept by name; give it another one"
+            )
+    return out
 
 
 def _held_out(entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -> EvalTask:

@@ -85,6 +85,10 @@ class League:
         snapshots = [member for name in self.pool for member in self._within(name)]
         return [*snapshots, *self.settings.opponents] if self.settings.rule.draws else []
 
+    def members_in(self, env: str | None) -> list[str]:
+        """The members that may be drawn in an env."""
+        return self.members
+
     def _within(self, snapshot: str) -> list[str]:
         """The members that a snapshot consists of."""
         return [snapshot]
@@ -254,7 +258,7 @@ class League:
         """
         if not self.settings.rule.needs_payoffs:
             return []
-        return self.standing(env).missing_pairs(self.members, self.pair_games)
+        return self.standing(env).missing_pairs(self.members_in(env), self.pair_games)
 
     def record_pair(self, first: str, second: str, returns: Iterable[Sequence[float]], env: str | None = None) -> None:
         """Records games between members: `(return of the first side, return of the second side)` of each.

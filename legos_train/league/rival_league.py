@@ -23,11 +23,12 @@ class Rival(NamedTuple):
 
     Attributes:
         opponents: the learners it plays against, by their current weights and their snapshots; itself too if named.
-        latest: the share of its games against current weights; the others are against members of the pool.
+        latest: the share of its games against current weights; the others are against members of the pool. None:
+            `league.latest`.
     """
 
     opponents: tuple[str, ...]
-    latest: float
+    latest: float | None = None
 
 
 class RivalLeague(League):
@@ -41,17 +42,34 @@ class RivalLeague(League):
         seed: the run's seed.
         symmetric: see `League`.
         rivals: the learners, by name.
+        sides: by env, the learners that may take each side; by default all may take both.
     """
 
-    def __init__(self, settings: LeagueSettings, seed: int, symmetric: Mapping[str, bool], rivals: Mapping[str, Rival]):
+    def __init__(
+        self,
+        settings: LeagueSettings,
+        seed: int,
+        symmetric: Mapping[str, bool],
+        rivals: Mapping[str, Rival],
+        sides: Mapping[str, Sequence[tuple[str, ...]]] | None = None,
+    ):
         super().__init__(settings, seed, symmetric, tuple(rivals))
         self.rivals = dict(rivals)
+        self.sides = {env: [tuple(rivals)] * 2 for env in symmetric} | dict(sides or {})
 
     def _within(self, snapshot: str) -> list[str]:
         return [actors.adapter_name(snapshot, learner) for learner in self.rivals]
 
     def _parts(self, member: str) -> tuple[str, str | None]:
-        return actors.parts_of(member, self.rivals)
+        return (member, None) if member in self.settings.opponents else actors.parts_of(member, self.rivals)
+
+    def members_in(self, env: str | None) -> list[str]:
+        """See `League.members_in`: no snapshots of learners that do not play there."""
+        there = {learner for side in self._sides(env) for learner in side}
+        return [member for member in self.members if self._parts(member)[1] in (None, *there)]
+
+    def _sides(self, env: str | None) -> Sequence[tuple[str, ...]]:
+        return self.sides[env] if env in self.sides else next(iter(self.sides.values()))
 
     def has_weights(self, member: str) -> bool:
         weights, learner = self._parts(member)
@@ -98,7 +116,7 @@ class RivalLeague(League):
                 mixture = self.mixture(at if len(sides) == 2 else None, env, learner=focus, among=among)
                 members |= dict.fromkeys(sides[at], draw(mixture, point))
             return Lineup(learners, members)
-        met, count = {}, count + step
+        met, count = {}, count + step // len(takes)  # after `step` has brought every focus
         for at, among in opposed.items():  # every combination in turn
             count, which = divmod(count, len(among))
             met[at] = among[which]
@@ -117,7 +135,8 @@ class RivalLeague(League):
 
     def _latest(self, step: int, turn: int, focus: str) -> tuple[bool, int]:
         """Whether a turn of the focus is against current weights, and how many of its turns before were alike."""
-        share = self.rivals[focus].latest
+        own = self.rivals[focus].latest
+        share = own if own is not None else 0.0 if self.settings.rule.needs_opponents else self.settings.latest
         phase = float(keyed_generator(self.seed, f"league/{step}").random())
         before = math.floor(turn * share + phase)
         latest = math.floor((turn + 1) * share + phase) > before
@@ -137,13 +156,15 @@ class RivalLeague(League):
             env: as there.
             learner: whose opponent; None: the mean over all learners.
             among: only members of these learners, besides `league.opponents`; if none of them has a weight, all of
-                them have the same.
+                them have the same. None: the learners of the side, or of both.
         """
-        names = tuple(self.rivals) if learner is None else (learner,)
-        each = [self.standing(env).mixture(self.settings, self.members, side, name) for name in names]
-        shares = {member: fmean(own[member] for own in each) for member in each[0]}
+        sides = self._sides(env)
         if among is None:
-            return shares
+            among = {name for own in (sides if side is None else sides[side : side + 1]) for name in own}
+        names = tuple(self.rivals) if learner is None else (learner,)
+        members = self.members_in(env)
+        each = [self.standing(env).mixture(self.settings, members, side, name) for name in names]
+        shares = {member: fmean(own[member] for own in each) for member in each[0]}
         kept = {m: share for m, share in shares.items() if (of := self._parts(m)[1]) is None or of in among}
         total = sum(kept.values())
         return {member: share / total if total else 1 / len(kept) for member, share in kept.items()}
@@ -189,26 +210,38 @@ class RivalLeague(League):
             self._changed()
 
     def win_rate(self, member: str, learner: str | None = None) -> float:
-        """A learner's recent share of points against a member, or another learner; the mean over the envs.
+        """A learner's recent share of points against a member, or another learner; the mean over the envs in which they
+        have met, or 0.5.
 
         `learner`: None: the mean over all learners.
         """
         names = tuple(self.rivals) if learner is None else (learner,)
-        return fmean(s.results[name].win_rate(member) for s in self.standings.values() for name in names)
+        met = [s.results[name] for s in self.standings.values() for name in names if member in s.results[name].scores]
+        return fmean(against.win_rate(member) for against in met) if met else 0.5
+
+    def _opposing(self, name: str, env: str) -> list[str]:
+        """The members that a learner may meet in an env."""
+        sides = self._sides(env)
+        others = [other for at, own in enumerate(sides) if name in own for n, other in enumerate(sides) if n != at]
+        met = {learner for other in others for learner in self._met(name, other)}
+        return [m for m in self.members if others and self._parts(m)[1] in (None, *met)]
 
     def metrics(self) -> dict[str, Any]:
         """For the log: members, and for each learner its recent win rates against the others (`against`) and against
         the members it meets (mean and least), and its rating.
         """
         out: dict[str, Any] = {"members": float(len(self.members)), "learners": {}}
-        for name, rival in self.rivals.items():
+        for name in self.rivals:
             known = {other for s in self.standings.values() for other in s.results[name].scores}
             own: dict[str, Any] = {
                 "against": {other: self.win_rate(other, name) for other in self.rivals if other in known}
             }
-            met = [member for member in self.members if self._parts(member)[1] in (None, *rival.opponents)]
-            if met:
-                rates = [self.win_rate(member, name) for member in met]
+            rates = [
+                standing.results[name].win_rate(member)
+                for env, standing in self.standings.items()
+                for member in self._opposing(name, env)
+            ]
+            if rates:
                 own |= {"win_rate": fmean(rates), "least_win_rate": min(rates)}
             if name in self.ratings:
                 own["rating"], own["rating_sigma"] = self.ratings[name]

@@ -50,12 +50,8 @@ def league_of(config: TrainConfig, arena: Arena, backend: WeightStore, *, fill: 
                 )
     league = League(config.league, config.seed, envs)
     if arena.rivals:
-        latest = 0.0 if config.league.rule.needs_opponents else config.league.latest
-        rivals = {
-            one.name: Rival(one.opponents or tuple(arena.learners), latest if one.latest is None else one.latest)
-            for one in config.learner
-        }
-        league = RivalLeague(config.league, config.seed, envs, rivals)
+        rivals = {one.name: Rival(one.opponents or tuple(arena.learners), one.latest) for one in config.learner}
+        league = RivalLeague(config.league, config.seed, envs, rivals, {name: arena.claims(name) for name in envs})
     if fill and config.league.pool_from is not None:
         for name, weights in backend.read_run(config.league.pool_from, config.league.pool).items():
             league.add(name, replace(weights, version=member_version(name)))

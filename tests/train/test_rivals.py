@@ -100,6 +100,35 @@ def test_shares_of_current_weights_are_those_of_each_learner() -> None:
     assert not any("step" in m for _, members in found for m in members.values())
 
 
+@pytest.mark.parametrize(("count", "groups"), [(2, 1), (2, 2), (3, 1), (3, 4)])
+def test_few_games_a_step_are_enough_for_all_to_meet(count: int, groups: int) -> None:
+    names = tuple("abc"[:count])
+    made = league(dict.fromkeys(names, names), mode="mirror")
+    met: Counter[tuple[str, ...]] = Counter()
+    for step in range(1, 2 * count**2 + 1):
+        found = lineups(made, groups, dict.fromkeys(SEATS, names), step)
+        met.update((learners["player_0"], learners["player_1"]) for learners, _ in found)
+    assert len(met) == count**2 and (groups > 1 or {*met.values()} == {2})
+
+
+def test_members_play_where_their_learner_does_and_no_name_is_taken_for_another() -> None:
+    envs = {"cards": False, "heaps": False}
+    sides = {"cards": [("a", "b"), ("d",)], "heaps": [("c",), ("c",)]}
+    names = ("a", "b", "c", "d")
+    settings = LeagueSettings(mode="fsp", opponents=("runs/past.b",))
+    made = RivalLeague(settings, 0, envs, {name: Rival(names) for name in names}, sides)
+    made.add("step_0", None)
+    other = "runs/past.b"
+    assert {*made.mixture(0, "cards")} == {"step_0.a", "step_0.b", other}
+    assert {*made.mixture(1, "cards")} == {"step_0.d", other}
+    assert {*made.mixture(0, "heaps")} == {"step_0.c", other}
+    assert other in made.mixture(0, "cards", learner="d", among=("a",)) and not made.has_weights(other)
+    made.standings["cards"].results["d"].add("step_0.a", "player", 1.0, 0.0, False)
+    told = made.metrics()["learners"]
+    assert told["d"]["win_rate"] == pytest.approx((0.75 + 0.5 + 0.5) / 3) and told["d"]["least_win_rate"] == 0.5
+    assert made.win_rate("step_0.a", "d") == pytest.approx(0.75), "not diluted by envs in which they never met"
+
+
 def test_a_side_of_one_learner_is_met_by_all_that_share_the_other() -> None:
     made = league({"red": ("red", "rose", "blue"), "rose": ("red", "rose", "blue"), "blue": ("rose",)}, mode="mirror")
     claims = {"attack": ("red", "rose"), "defence": ("blue",)}
@@ -183,10 +212,23 @@ def test_wins_are_counted_by_hand() -> None:
         assert not trainer.parts.league.members, "mirror play has no pool"
         respond(trainer.parts, Alarm("kl", 1.0, 0.5, "inject_opponents", "stuck"))
         assert trainer.parts.league.members == ["random"]
-        trainer.step()
-        assert any(s.info.get("member") == "random" for e in trainer.last.episodes for s in e.trajectories.values())
+        against = 0
+        for _ in range(6):
+            trainer.step()
+            against += sum(
+                any(s.info.get("member") == "random" for s in e.trajectories.values()) for e in trainer.last.episodes
+            )
+        assert 36 <= against <= 60, "half of 96 games"
     finally:
         trainer.parts.close()
+
+
+def test_a_shared_seat_that_an_actor_takes_is_nobodys() -> None:
+    parts = build(small(learner=[PAIR[0], {"name": "other", "roles": SEATS}], actors={"player_1": {"model": "random"}}))
+    try:
+        assert [task.prefix for task in parts.measurer.tasks.values()] == ["main/", "other/"]
+    finally:
+        parts.close()
 
 
 def test_each_is_evaluated_and_published_under_its_name(tmp_path: Path) -> None:
@@ -338,6 +380,21 @@ def test_branches_ask_the_learner_of_the_game() -> None:
         (
             {"learner": [*PAIR, {"name": "c", "roles": [SEATS[0]]}], "league": {"mode": "psro"}},
             "'psro' with learners that share seats needs the same learners in all seats of KuhnPoker-v0",
+        ),
+        (
+            {
+                "learner": [{"name": "random", "roles": SEATS}, PAIR[0]],
+                "league": {"mode": "fsp", "opponents": ["random"]},
+            },
+            "learner 'random' has the name of a player in league.opponents",
+        ),
+        (
+            {"learner": PAIR, "eval": {"env": [{"id": "KuhnPoker-v0", "name": "exploiter"}]}},
+            "eval.env 'exploiter' has the name of a learner",
+        ),
+        (
+            {"learner": PAIR, "league": {"mode": "fixed", "opponents": ["random"]}},
+            "opponents of learner 'exploiter' has no effect with league.mode = 'fixed'",
         ),
         (
             {

@@ -115,7 +115,14 @@ def _check_learners(config: TrainConfig, arena: Arena) -> None:
 def _check_rivals(config: TrainConfig, arena: Arena) -> None:
     """Checks that learners that share seats share whole sides, and that each has someone to play against."""
     shared = arena.rivals
-    by_env = {slot.name: _learners_of_sides(arena, slot) for slot in arena.envs.values()} if shared else {}
+    for slot in arena.envs.values() if shared else ():
+        _check_sides(arena, slot)
+    by_env = {name: arena.claims(name) for name in arena.envs} if shared else {}
+    if shared and (twice := {*arena.learners} & {*config.league.opponents}):
+        raise ConfigError(
+            f"learner {sorted(twice)[0]!r} has the name of a player in league.opponents, and results are kept by name; "
+            "give it another one"
+        )
     for name in arena.league_envs() if shared else ():
         if config.league.rule.needs_payoffs and len({*by_env[name]}) > 1:
             raise ConfigError(
@@ -144,7 +151,8 @@ def _check_rivals(config: TrainConfig, arena: Arena) -> None:
                 )
 
 
-def _learners_of_sides(arena: Arena, slot: EnvSlot) -> list[tuple[str, ...]]:
+def _check_sides(arena: Arena, slot: EnvSlot) -> None:
+    """Raises ConfigError unless all seats of a side have the same learners."""
     live = arena.live(slot, arena.trained_roles(slot))
     sides = sides_of(live, {agent: slot.seats[agent][0] for agent in live})
     for side in sides:
@@ -155,7 +163,6 @@ def _learners_of_sides(arena: Arena, slot: EnvSlot) -> list[tuple[str, ...]]:
                     f"the seats of {slot.seats[agent][0]!r} in {slot.name} are one side and need the same learners; "
                     f"{first[0]} has {', '.join(first[1])}, {agent} has {', '.join(own)}"
                 )
-    return [arena.claimants(slot, side[0]) for side in sides]
 
 
 def _names_one(word: str, names: Collection[str], arena: Arena) -> bool:

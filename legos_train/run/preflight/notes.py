@@ -25,5 +25,5 @@ def rarely_measured(config: TrainConfig, measurer: Measurer) -> list[str]:
         f"{task.slot.name} is measured only before the first step and after the last: it has {len(task.info_sets):,} "
         "positions, and all are evaluated; a table [[eval.env]] with its own `every` measures it in between"
         for task in tasks
-        if not task.every and task.info_sets is not None
+        if not task.every and task.info_sets is not None and not task.again
     ]
