@@ -323,7 +323,8 @@ class Arena:
         given = self.players(slot)
         actor = given.get(agent) or given.get(slot.seats[agent][0], given[actors.ANYBODY])
         known = self.league is not None and member in self.league.weights
-        return replace(actor, model=f"{actors.LEAGUE}{member}" if known else member, trainable=False)
+        actor = replace(actor, model=f"{actors.LEAGUE}{member}") if known else actor.with_model(member)
+        return replace(actor, trainable=False)
 
     def _stand_alone(self) -> Generator:
         from inference import Engine

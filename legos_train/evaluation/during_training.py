@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from inference import DrawParams, Engine
+from inference import Engine
 from inference.text import Renderer
 from legos_train.errors import ConfigError, PolicyError
 from legos_train.evaluation.duel import NothingScored, head_to_head
@@ -78,8 +78,7 @@ class Measurer:
         """The model in a seat as in training, with another adapter (None: the base)."""
         role, trainable = task.slot.seats[agent]
         actor = actors.lookup(task.players, agent, role, trainable)
-        draw = DrawParams(temperature=actor.temperature)
-        player = self._seated(task, replace(actor, model=actors.POLICY, **vars(draw)))
+        player = self._seated(task, replace(actor, model=actors.POLICY))
         assert isinstance(player, ModelPlayer)
         return replace(player, adapter=None if adapter is None else actors.adapter_name(adapter, actor.learner))
 
@@ -89,7 +88,7 @@ class Measurer:
         Raises:
             PolicyError: there is none.
         """
-        return self._seated(task, replace(task.players[actors.ANYBODY], model=word))
+        return self._seated(task, task.players[actors.ANYBODY].with_model(word))
 
     def measure(self, adapter: str | None, tasks: Collection[str] | None = None) -> dict[str, float]:
         """The metrics of the named tasks, all by default; with several envs as `ENV/NUMBER`."""

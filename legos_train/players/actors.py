@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from typing import Any
 
 from inference import DrawParams
@@ -68,6 +68,12 @@ class Actor(DrawParams):
     def player(self) -> str:
         """Its name in logs."""
         return self.model if isinstance(self.model, str) else getattr(self.model, "__name__", type(self.model).__name__)
+
+    def with_model(self, word: str) -> Actor:
+        """The actor with another model than the run's, which has the same sampling but no limit of its thoughts: the
+        model may have none, and its server may not know such limits.
+        """
+        return replace(self, model=word, thinking_tokens=None)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for another process.

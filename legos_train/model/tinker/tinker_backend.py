@@ -14,8 +14,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from inference import DrawParams
 from inference.files import tensors
+from inference.types import UNCHANGED
 from legos_train.batch import Batch
 from legos_train.config import TrainConfig
 from legos_train.disk import save_adapter
@@ -26,14 +26,13 @@ from legos_train.model.tinker.data import SampledSequence, items, spread
 from legos_train.model.tinker.probe import ProbeResult, probe
 from legos_train.model.tinker.reduction import undone
 from legos_train.model.tinker.reference import Reference
-from legos_train.model.tinker.sampler import TinkerEngine
+from legos_train.model.tinker.sampler import SERVICE_DRAWS, TinkerEngine
 from legos_train.model.tinker.service import Service
 from legos_train.model.tinker.training import Training
 from legos_train.model.tinker.weights import RemoteWeights
+from legos_train.players import actors
 from legos_train.rollout import WeightReceiver
 
-SERVICE_DRAWS = ("temperature", "top_p")
-"""The numbers of `inference.DrawParams` that the sampling of the API has."""
 SERVICE_LOSSES = ("ppo", "importance_sampling", "cispo")
 """The losses of the API, with ours of the same name; `TokenLoss.holds` says how each clips."""
 GRAD_NORM = ("grad_norm", "skyrl.ai/grad_norm", "grad_norm:mean")
@@ -325,14 +324,22 @@ def check(config: TrainConfig) -> None:
     Raises:
         ConfigError: names each, and what to write instead.
     """
-    unknown = [name for name in DrawParams.of(config.sampling).unusual if name not in SERVICE_DRAWS]
+    sampled: dict[str, Any] = {"sampling": config.sampling}
+    own = (None, actors.POLICY, actors.BASE)
+    sampled |= {f"actors.{role}": one for role, one in config.actors.items() if one.model in own}
+    if not config.tinker.mirror:
+        sampled |= {f"eval.env.{one.label}": one for one in config.eval.env}
+    draws = {name: (None, usual) for name, usual in vars(UNCHANGED).items() if name not in SERVICE_DRAWS}
+    unknown = [
+        f"{of}.{name}" for of, one in sampled.items() for name, fine in draws.items() if getattr(one, name) not in fine
+    ]
+    limited = [f"{of}.thinking_tokens" for of, one in sampled.items() if one.thinking_tokens is not None]
     wrong = {
-        f"sampling.{' and '.join(unknown)}; it has {', '.join(SERVICE_DRAWS)}": bool(unknown),
+        f"{' and '.join(unknown)}; it has {', '.join(SERVICE_DRAWS)}": bool(unknown),
         f"loss.name = {config.loss.name!r}; it has {', '.join(SERVICE_LOSSES)}": config.loss.name not in SERVICE_LOSSES,
         "asynchronous.in_flight = 'keep' gives running requests new weights; use 'pin'": config.asynchronous.enabled
         and config.asynchronous.in_flight == "keep",
-        "sampling.thinking_tokens closes thoughts while they are sampled; use none": config.sampling.thinking_tokens
-        is not None,
+        f"{' and '.join(limited)}, which closes thoughts while they are sampled; use none": bool(limited),
     }
     if found := [what for what, is_so in wrong.items() if is_so]:
         raise ConfigError(f"the Tinker API cannot run these settings: {'; '.join(found)}")
