@@ -109,11 +109,15 @@ def actor_of(role: str, entry: sections.ActorEntry, default: Actor, slots: Itera
         entry: the table.
         default: who plays unless set otherwise.
         slots: the envs in which to look for the role.
+
+    Raises:
+        ConfigError: its limits of tokens contradict each other.
     """
     seats = [(role.removeprefix(f"{slot.name}/"), seat) for slot in slots for seat in slot.seats.items()]
     trained = any(t for wanted, (agent, (own, t)) in seats if wanted in (agent, own, actors.ANYBODY))
     model = entry.model or (actors.POLICY if trained else actors.BASE)
-    sampling = entry.over(default if trained else replace(default, temperature=0.0), model)
+    default = default if trained else replace(default, temperature=0.0)
+    sampling = entry.over(default, f"actors.{role}", model)
     return Actor(role, entry.system_prompt, model=model, trainable=entry.trainable, **sampling)
 
 

@@ -51,8 +51,8 @@ class RoleEntry(Section):
 
 
 class ActorEntry(SeatSampling, RoleEntry):
-    """Who plays a role, and how actions are sampled: a table `[actors.ROLE]`. See `legos_train.Actor`. Seats that are
-    not trained have temperature 0 unless it is set.
+    """Who plays a role: a table `[actors.ROLE]`, see `legos_train.Actor`; seats that the environment does not train
+    have temperature 0 unless it is set.
     """
 
     if TYPE_CHECKING:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import Field
 
+from legos_train.errors import ConfigError
 from legos_train.players import Actor, actors
-from legos_train.settings import DRAW_OPTIONS, Section, settings_with
+from legos_train.settings import DRAW_OPTIONS, Option, Section, settings_with
 
 
 class SamplingLimits(Section):
@@ -32,23 +33,36 @@ class SeatLimits(Section):
     """Maximum tokens per thought; none: the same share of `max_tokens` as in `sampling`, but no limit for models other
     than the run's."""
 
-    def over(self, default: Actor, model: str = actors.POLICY) -> dict[str, Any]:
-        """All sampling parameters of a seat that `model` plays, as arguments of an `Actor`: these, or the default's."""
+    def over(self, default: Actor, where: str, model: str = actors.POLICY) -> dict[str, Any]:
+        """All sampling parameters of a seat that `model` plays, as arguments of an `Actor`: these, or the default's.
+
+        Raises:
+            ConfigError: a thought may be as long as the action; the message begins with `where`.
+        """
         found = {name: getattr(self, name) for name in OF_A_SEAT}
         found = {name: getattr(default, name) if value is None else value for name, value in found.items()}
         if self.thinking_tokens is None and default.thinking_tokens is not None:
             own = model in (actors.POLICY, actors.BASE)
             share = found["max_tokens"] * default.thinking_tokens // (default.max_tokens or actors.TOKENS)
             found["thinking_tokens"] = share if own else None
+        limit, most = found["thinking_tokens"], found["max_tokens"]
+        if limit is not None and limit >= most:
+            raise ConfigError(
+                f"{where}: thinking_tokens ({limit}) must be less than max_tokens ({most}), which counts thought and "
+                "action"
+            )
         return found
 
 
-OWN_DRAW_OPTIONS = {
-    name: row._replace(
-        annotation=row.annotation | None, default=None, text=f"{row.text[:-1]}; none: `sampling.{name}`."
+def _of_a_seat(name: str, row: Option) -> Option:
+    """The option with None for the run's value."""
+    kind, *bounds = get_args(row.annotation)
+    return row._replace(
+        annotation=Annotated[(kind | None, *bounds)],  # type: ignore[valid-type]
+        default=None,
+        text=f"{row.text.removesuffix('.')}; none: `sampling.{name}`.",
     )
-    for name, row in DRAW_OPTIONS.items()
-}
+
 
 if TYPE_CHECKING:
 
@@ -66,7 +80,7 @@ if TYPE_CHECKING:
 
 else:
     SamplingSettings = settings_with(SamplingLimits, "SamplingSettings", DRAW_OPTIONS)
-    SeatSampling = settings_with(SeatLimits, "SeatSampling", OWN_DRAW_OPTIONS)
+    SeatSampling = settings_with(SeatLimits, "SeatSampling", {n: _of_a_seat(n, row) for n, row in DRAW_OPTIONS.items()})
 
 OF_A_SEAT = tuple(SeatSampling.model_fields)
 """The names of the settings by which a seat's sampling may differ from the run's."""

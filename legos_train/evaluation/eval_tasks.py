@@ -140,7 +140,7 @@ def eval_tasks_of(arena: Arena, config: TrainConfig) -> list[EvalTask]:
 def _held_out(entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -> EvalTask:
     own, settings = Arena(arena.model), config.eval
     own.learners = arena.learners
-    own.default = replace(arena.default, **entry.over(arena.default))
+    own.default = replace(arena.default, **entry.over(arena.default, f"eval.env {entry.label!r}"))
     try:
         own.add_env(entry.label, entry.id, args=config.formatted(entry), options=entry.options)
         slot = own.envs[entry.label]

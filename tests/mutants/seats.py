@@ -90,8 +90,8 @@ MUTANTS = [
         SEATS,
         (
             "untrained-seat-at-the-runs-temperature",
-            "entry.over(default if trained else replace(default, temperature=0.0), model)",
-            "entry.over(default, model)",
+            "default if trained else replace(default, temperature=0.0)",
+            "default",
             "a judge with a table of its own is sampled instead of asked for the likeliest",
             f"{SAMPLED}::test_a_table_changes_only_what_it_names",
         ),

@@ -158,10 +158,10 @@ def test_other_models_share_an_engine_however_their_seats_are_sampled(
 def test_a_table_changes_only_what_it_names(name: str) -> None:
     default = Actor("*", max_tokens=9, thinking_tokens=3, **{one: values[2] for one, values in DRAWS.items()})
     for value in (DRAWS[name][0], 1 if name == "top_p" else 0):
-        sampling = sections.ActorEntry(**{name: value}).over(default)
+        sampling = sections.ActorEntry(**{name: value}).over(default, "x")
         assert Actor("*", **sampling) == replace(default, **{name: value})
         written = sections.HeldOutEntry(id="GSM8K-v0", **{name: value}).plain()
-        assert sections.HeldOutEntry(**written).over(default) == sampling and written[name] == value
+        assert sections.HeldOutEntry(**written).over(default, "x") == sampling and written[name] == value
     assert sections.ActorEntry(**{name: "none"}) == sections.ActorEntry() and name not in sections.ActorEntry().plain()
     other = next(one for one in DRAWS if one not in (name, "temperature"))
     config = small(actors={"judge": {other: DRAWS[other][0]}})
@@ -182,7 +182,25 @@ def test_a_value_out_of_range_is_refused_where_it_was_written(name: str) -> None
 def test_a_limit_of_thoughts_is_inherited_as_a_share_and_only_by_the_runs_model() -> None:
     default = Actor("*", max_tokens=30, thinking_tokens=20)
     entry = sections.ActorEntry(max_tokens=10)
-    assert [entry.over(default, model)["thinking_tokens"] for model in ("policy", "base", "tiny")] == [6, 6, None]
-    assert sections.ActorEntry().over(default)["thinking_tokens"] == 20
-    assert sections.ActorEntry(thinking_tokens=0).over(default, "tiny")["thinking_tokens"] == 0
-    assert sections.ActorEntry().over(replace(default, thinking_tokens=None))["thinking_tokens"] is None
+    assert [entry.over(default, "x", model)["thinking_tokens"] for model in ("policy", "base", "tiny")] == [6, 6, None]
+    assert sections.ActorEntry().over(default, "x")["thinking_tokens"] == 20
+    assert sections.ActorEntry(thinking_tokens=0).over(default, "x", "tiny")["thinking_tokens"] == 0
+    assert sections.ActorEntry().over(replace(default, thinking_tokens=None), "x")["thinking_tokens"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"actors": {"guest": {"thinking_tokens": 12}}},
+            r"actors\.guest: thinking_tokens \(12\).*less than max_tokens \(12\)",
+        ),
+        (
+            {"eval": {"env": [{"id": "GSM8K-v0", "name": "math", "max_tokens": 4, "thinking_tokens": 4}]}},
+            r"eval\.env 'math': thinking_tokens \(4\) must be less than max_tokens \(4\)",
+        ),
+    ],
+)
+def test_a_thought_as_long_as_the_action_is_refused_before_the_first_step(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        build(small(**changes), arena())
