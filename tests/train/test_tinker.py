@@ -20,7 +20,8 @@ from legos_train.loss.token_loss import Samples
 from legos_train.model.gradients import loss_and_grad
 from legos_train.model.policy import LoRAPolicy
 from legos_train.model.tinker.reduction import REDUCTIONS, recognise, undone
-from legos_train.model.tinker.tinker_backend import SERVICE_LOSSES, _loss
+from legos_train.model.tinker.tinker_backend import _loss
+from legos_train.model.tinker.unsupported import SERVICE_LOSSES
 from legos_train.run import build
 from tests.train.helpers import small
 from tests.train.tinker_stub import BASE, URL, Server, install

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.files import tensors
-from inference.types import UNCHANGED
 from legos_train.batch import Batch
 from legos_train.config import TrainConfig
 from legos_train.disk import save_adapter
@@ -26,15 +25,13 @@ from legos_train.model.tinker.data import SampledSequence, items, spread
 from legos_train.model.tinker.probe import ProbeResult, probe
 from legos_train.model.tinker.reduction import undone
 from legos_train.model.tinker.reference import Reference
-from legos_train.model.tinker.sampler import SERVICE_DRAWS, TinkerEngine
+from legos_train.model.tinker.sampler import TinkerEngine
 from legos_train.model.tinker.service import Service
 from legos_train.model.tinker.training import Training
+from legos_train.model.tinker.unsupported import check
 from legos_train.model.tinker.weights import RemoteWeights
-from legos_train.players import actors
 from legos_train.rollout import WeightReceiver
 
-SERVICE_LOSSES = ("ppo", "importance_sampling", "cispo")
-"""The losses of the API, with ours of the same name; `TokenLoss.holds` says how each clips."""
 GRAD_NORM = ("grad_norm", "skyrl.ai/grad_norm", "grad_norm:mean")
 """Names of the gradient's norm in a server's answer to a step."""
 
@@ -316,33 +313,6 @@ class TinkerBackend:
 
     def _cannot(self, what: str) -> NoReturn:
         raise ConfigError(f"not supported by this backend: {what}")
-
-
-def check(config: TrainConfig) -> None:
-    """Rejects, in one message, settings without an equivalent in the Tinker API.
-
-    Raises:
-        ConfigError: names each, and what to write instead.
-    """
-    sampled: dict[str, Any] = {"sampling": config.sampling}
-    own = (None, actors.POLICY, actors.BASE)
-    sampled |= {f"actors.{role}": one for role, one in config.actors.items() if one.model in own}
-    if not config.tinker.mirror:
-        sampled |= {f"eval.env.{one.label}": one for one in config.eval.env}
-    draws = {name: (None, usual) for name, usual in vars(UNCHANGED).items() if name not in SERVICE_DRAWS}
-    unknown = [
-        f"{of}.{name}" for of, one in sampled.items() for name, fine in draws.items() if getattr(one, name) not in fine
-    ]
-    limited = [f"{of}.thinking_tokens" for of, one in sampled.items() if one.thinking_tokens is not None]
-    wrong = {
-        f"{' and '.join(unknown)}; it has {', '.join(SERVICE_DRAWS)}": bool(unknown),
-        f"loss.name = {config.loss.name!r}; it has {', '.join(SERVICE_LOSSES)}": config.loss.name not in SERVICE_LOSSES,
-        "asynchronous.in_flight = 'keep' gives running requests new weights; use 'pin'": config.asynchronous.enabled
-        and config.asynchronous.in_flight == "keep",
-        f"{' and '.join(limited)}, which closes thoughts while they are sampled; use none": bool(limited),
-    }
-    if found := [what for what, is_so in wrong.items() if is_so]:
-        raise ConfigError(f"the Tinker API cannot run these settings: {'; '.join(found)}")
 
 
 def _loss(gap: NDArray, new: NDArray, advantages: NDArray, settings: LossSettings) -> NDArray:
