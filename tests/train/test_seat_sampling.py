@@ -17,7 +17,7 @@ from legos_train.disk import MetricsFile
 from legos_train.run import build
 from tests.eval.stub import Stub, chat, serving
 from tests.train.helpers import small
-from tests.train.test_wiring_seats import Seats
+from tests.train.test_wiring_seats import Seats, overhear
 
 DRAWS: dict[str, tuple[float, ...]] = {
     "temperature": (0.3, 0.5, 0.6),
@@ -46,16 +46,12 @@ def test_there_is_a_value_for_every_number() -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """Fills with what engines of this process are asked, by role; "math" is what no seat of `Seats` is asked."""
     seen: Asked = {}
-    submit = Engine.submit
 
-    def listening(self: Engine, request: Request) -> int:
-        text = self.tokenizer.decode(list(request.prompt))  # type: ignore[union-attr]
-        role = text.rpartition("You are the ")[2].partition("_")[0] if "You are the " in text else "math"
+    def hear(role: str | None, text: str, request: Request) -> None:
         how = request.sampling
-        seen.setdefault(role, set()).add((DrawParams.of(how), how.max_tokens, how.thinking_token_budget))
-        return submit(self, request)
+        seen.setdefault(role or "math", set()).add((DrawParams.of(how), how.max_tokens, how.thinking_token_budget))
 
-    monkeypatch.setattr(Engine, "submit", listening)
+    overhear(monkeypatch, hear)
     return seen
 
 
