@@ -42,9 +42,8 @@ class SeatLimits(Section):
         found = {name: getattr(self, name) for name in OF_A_SEAT}
         found = {name: getattr(default, name) if value is None else value for name, value in found.items()}
         if self.thinking_tokens is None and default.thinking_tokens is not None:
-            own = model in (actors.POLICY, actors.BASE)
             share = found["max_tokens"] * default.thinking_tokens // (default.max_tokens or actors.TOKENS)
-            found["thinking_tokens"] = share if own else None
+            found["thinking_tokens"] = share if model in actors.OWN else None
         limit, most = found["thinking_tokens"], found["max_tokens"]
         if limit is not None and limit >= most:
             raise ConfigError(

@@ -9,7 +9,7 @@ from pettingzoo import AECEnv
 
 from inference import DrawParams
 from inference.text import Renderer
-from legos_train.players.actors import BASE, LEAGUE, POLICY, TOKENS, Actor, adapter_name
+from legos_train.players.actors import BASE, LEAGUE, OWN, POLICY, TOKENS, Actor, adapter_name
 from legos_train.players.player import Engines, ModelPlayer, Player
 from legos_train.players.words import Cast
 
@@ -34,7 +34,7 @@ class Roster:
         """
         if callable(actor.model):
             return actor.model
-        own = actor.model in (POLICY, BASE) or actor.model.startswith(LEAGUE)
+        own = actor.model in OWN or actor.model.startswith(LEAGUE)
         key = (actor, "" if own else label)
         if key not in self._players:
             self._players[key] = self._model(actor) if own else self._other(actor, label, make_env)

@@ -114,7 +114,7 @@ MUTANTS = [
         ),
         (
             "other-models-inherit-a-thinking-limit",
-            "share if own else None",
+            "share if model in actors.OWN else None",
             "share",
             "an endpoint that knows no such limit refuses every request of its seat",
             f"{SAMPLED}::test_a_limit_of_thoughts_is_inherited_as_a_share_and_only_by_the_runs_model",

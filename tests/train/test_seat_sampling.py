@@ -150,6 +150,21 @@ def test_other_models_share_an_engine_however_their_seats_are_sampled(
     assert loaded == [("tiny",)]
 
 
+def test_an_opponent_by_name_is_sampled_as_the_seat_that_it_takes(asked: Asked) -> None:
+    """`sft` may be sampled from another distribution than the policy's own, so that the seat shows."""
+    league = {"mode": "fixed", "opponents": ("tiny",), "latest": 0.0}
+    given: dict[str, Any] = {"loss": {"name": "sft", "kl": 0.0}, "sampling": MATH, "league": league}
+    trainer = Trainer(build(small(batch_size=2, eval={"every": 0, "games": 2}, **given), arena()))
+    try:
+        trainer.play(1)
+        assert "writer" in asked and asked["writer"] == {(DrawParams(**MATH), 12, -1)}
+        asked.clear()
+        trainer.parts.measurer.measure("policy")
+        assert asked["writer"] == {(DrawParams(**MATH), 12, -1)}
+    finally:
+        trainer.parts.close()
+
+
 @pytest.mark.parametrize("name", DRAWS)
 def test_a_table_changes_only_what_it_names(name: str) -> None:
     default = Actor("*", max_tokens=9, thinking_tokens=3, **{one: values[2] for one, values in DRAWS.items()})
@@ -179,6 +194,8 @@ def test_a_limit_of_thoughts_is_inherited_as_a_share_and_only_by_the_runs_model(
     default = Actor("*", max_tokens=30, thinking_tokens=20)
     entry = sections.ActorEntry(max_tokens=10)
     assert [entry.over(default, "x", model)["thinking_tokens"] for model in ("policy", "base", "tiny")] == [6, 6, None]
+    assert [default.with_model(model).thinking_tokens for model in ("policy", "base", "tiny")] == [20, 20, None]
+    assert default.with_model("tiny") == replace(default, model="tiny", thinking_tokens=None)
     assert sections.ActorEntry().over(default, "x")["thinking_tokens"] == 20
     assert sections.ActorEntry(thinking_tokens=0).over(default, "x", "tiny")["thinking_tokens"] == 0
     assert sections.ActorEntry().over(replace(default, thinking_tokens=None), "x")["thinking_tokens"] is None

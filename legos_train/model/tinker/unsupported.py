@@ -21,8 +21,7 @@ def check(config: TrainConfig) -> None:
         ConfigError: names each, and what to write instead.
     """
     sampled: dict[str, Any] = {"sampling": config.sampling}
-    own = (None, actors.POLICY, actors.BASE)
-    sampled |= {f"actors.{role}": one for role, one in config.actors.items() if one.model in own}
+    sampled |= {f"actors.{role}": one for role, one in config.actors.items() if one.model in (None, *actors.OWN)}
     if not config.tinker.mirror:
         sampled |= {f"eval.env.{one.label}": one for one in config.eval.env}
     draws = {name: (None, usual) for name, usual in vars(UNCHANGED).items() if name not in SERVICE_DRAWS}
