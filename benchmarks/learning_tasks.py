@@ -168,7 +168,7 @@ def training(env_id: str, task: Task, model: str | None = None) -> list[str]:
         for arg in ("split=train",) * bool(task.items) + task.args:
             flags += ["--arg", arg]
         for role in task.roles:
-            flags += ["--actor", role]
+            flags += ["--seat", role]
     return flags
 
 

@@ -33,7 +33,8 @@ from inference.loading import prepare_mlx
 from legos_train import TrainConfig, Trainer
 from legos_train.config import from_dict
 from legos_train.run import build
-from legos_train.run.overlap import make_batch_generator, overlapped
+from legos_train.run.batch_generators import make_batch_generator
+from legos_train.run.overlap import overlapped
 from legos_train.run.stopping import Stopping
 
 GAMES, TOKENS, BOUND, FASTER = 8, 48, 1, 3.0

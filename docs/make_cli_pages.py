@@ -197,6 +197,7 @@ TOML: dict[str, tuple[str, type[Section]]] = {
     "env": ("Of these the command line has `--env ID` and `--env ID=WEIGHT`.", sections.EnvEntry),
     "learner": ("Of these the command line has `--learner NAME=ROLE,ROLE`.", sections.LearnerEntry),
     "actors": ("Of these the command line has `--seat ROLE=MODEL`.", sections.ActorEntry),
+    "eval.env": ("Of these the command line has `--eval-env ID` and `--eval-arg NAME=VALUE`.", sections.HeldOutEntry),
 }
 
 

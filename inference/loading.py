@@ -47,11 +47,6 @@ class ModelInfo:
         """`base_digest` of the directory; computed on first use, since it reads every weight file."""
         return base_digest(self.path)
 
-    @property
-    def revision(self) -> str | None:
-        """The commit of a model from the hub; a name followed by "@" and this commit always means the same files."""
-        return self.path.name if self.path.parent.name == "snapshots" else None
-
 
 def load(
     name_or_path: str | Path, adapter_path: str | Path | None = None, *, dequantize: Dequantize = "auto"

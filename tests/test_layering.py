@@ -114,7 +114,7 @@ def test_docs_and_examples_enter_by_faces() -> None:
 WITHOUT_ARRAYS = ("run", "disk", "arena", "league", "rollout", "credit", "players", "evaluation", "batch")
 MEASURE_MLX = {
     "legos_train.run.preflight.memory",
-    "legos_train.run.overlap",
+    "legos_train.run.batch_generators",
     "legos_train.run.dry_run",
 }
 """They ask how much memory MLX takes, and end the streams of MLX's threads; none of them holds weights."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import itertools
 import json
 import re
@@ -73,12 +72,6 @@ class HttpClient(Client):
 
     def __repr__(self) -> str:
         return f"HttpClient({self.url!r})"
-
-    def once(self) -> HttpClient:
-        """A client that shares these connections but does not retry: for callers with their own retries."""
-        other = copy.copy(self)
-        other.retry = Retry(attempts=1)
-        return other
 
     async def call(
         self, method: str, path: str, body: wire.Json | None = None, *, plain: bool = False, **parts: Any

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 from pettingzoo import AECEnv
 
-from inference import DrawParams
 from legos_envs import Episode, records
 from legos_train.config import sections
 from legos_train.errors import ConfigError
@@ -110,23 +109,16 @@ def actor_of(role: str, entry: sections.ActorEntry, default: Actor, slots: Itera
         entry: the table.
         default: who plays unless set otherwise.
         slots: the envs in which to look for the role.
+
+    Raises:
+        ConfigError: its limits of tokens contradict each other.
     """
     seats = [(role.removeprefix(f"{slot.name}/"), seat) for slot in slots for seat in slot.seats.items()]
     trained = any(t for wanted, (agent, (own, t)) in seats if wanted in (agent, own, actors.ANYBODY))
     model = entry.model or (actors.POLICY if trained else actors.BASE)
-    warm = entry.temperature if entry.temperature is not None else (default.temperature if trained else 0.0)
-    draw = {**vars(DrawParams.of(default)), "temperature": warm}
-    tokens = entry.max_tokens or default.max_tokens
-    limit = default.thinking_tokens if tokens == default.max_tokens else None
-    return Actor(
-        role,
-        entry.system_prompt,
-        max_tokens=tokens,
-        model=model,
-        trainable=entry.trainable,
-        thinking_tokens=limit,
-        **draw,
-    )
+    default = default if trained else replace(default, temperature=0.0)
+    sampling = entry.over(default, f"actors.{role}", model)
+    return Actor(role, entry.system_prompt, model=model, trainable=entry.trainable, **sampling)
 
 
 def make_slot(

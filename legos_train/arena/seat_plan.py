@@ -104,7 +104,7 @@ class SeatPlan:
         given = self.players(slot)
         actor = given.get(agent) or given.get(slot.seats[agent][0], given[actors.ANYBODY])
         if self.league is None or not self.league.has_weights(member):
-            return replace(actor, model=member, trainable=False)
+            return replace(actor.with_model(member), trainable=False)
         learner = actor.learner if len(self.league.learners) == 1 else None  # else the member's name says whose part
         return replace(actor, model=f"{actors.LEAGUE}{member}", learner=learner, trainable=False)
 

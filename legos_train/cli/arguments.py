@@ -58,13 +58,10 @@ class Parser(argparse.ArgumentParser):
         help += " (default: %(default)s)" if default is not None and "(default:" not in help else ""
         self.add_argument(*flags, metavar=metavar, help=help, default=default, type=type)
 
-    def repeated(self, *flags: str, metavar: str, help: str, older: str = "") -> None:
-        """An option that may be given several times; its values are a list. `older`: a former name, still accepted."""
+    def repeated(self, *flags: str, metavar: str, help: str) -> None:
+        """An option that may be given several times; its values are a list."""
         help += " (repeatable)" * ("(repeatable" not in help)
         self.add_argument(*flags, metavar=metavar, help=help, default=[], action="append")
-        if older:
-            dest = flags[-1].lstrip("-")
-            self.add_argument(older, dest=dest, default=[], action="append", help=argparse.SUPPRESS)
 
     def number(
         self,

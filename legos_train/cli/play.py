@@ -45,7 +45,6 @@ def make_parser() -> Parser:
     p.add_argument("env", nargs="?", default="KuhnPoker-v0", metavar="ENV", help=f"{ENV} (default: %(default)s)")
     p.repeated(
         "--seat",
-        older="--actor",
         metavar="NAME=POLICY",
         help=f"who plays an agent or role (repeatable): {actors.listed(but=(), mark='')}",
     )

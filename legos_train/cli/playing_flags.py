@@ -80,10 +80,8 @@ def add_playing(p: Parser) -> None:
     """Adds the options that `eval` and `tournament` share: how games are played, and where they are saved."""
     p.option(SessionOptions, "seed")
     add_sampling(p)
-    for name in ("judge_temperature", "arg"):
+    for name in ("judge_temperature", "arg", "seat", "out"):
         p.option(SessionOptions, name)
-    p.option(SessionOptions, "seat", older="--actor")
-    p.option(SessionOptions, "out")
     add_connecting(p)
 
 

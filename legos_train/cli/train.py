@@ -69,7 +69,6 @@ def make_parser(add_help: bool = False) -> Parser:
     p.repeated("--eval-arg", metavar="[NAME:]KEY=VALUE", help="constructor argument of an --eval-env")
     p.repeated(
         "--seat",
-        older="--actor",
         metavar="ROLE=MODEL",
         help=f"who plays a role: {actors.listed('policy', 'base', mark='')}",
     )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from legos_train.config.sampling_settings import SeatSampling
 from legos_train.players.actors import checked_word, listed
 from legos_train.settings import Arguments, Section, as_entries
 
 
-class HeldOutEntry(Section):
-    """An environment that is evaluated and never trained on: a table `[[eval.env]]`, or `--eval-env ID`."""
+class HeldOutEnv(Section):
+    """An environment that is evaluated and never trained on."""
 
     id: str
     """An id from `legos envs list`, or `module:Name-v0`, or `file.py:Name-v0`."""
@@ -37,10 +38,6 @@ class HeldOutEntry(Section):
     """Steps between evaluations; 0: only before the first and after the last; none: `eval.every`."""
     seed: int = Field(default=0, ge=0)
     """First seed of its games, the same in every run: with `args = {order = "sequential"}` the first problem."""
-    temperature: float | None = Field(default=None, ge=0)
-    """Temperature of the policy's answers; none: `sampling.temperature`."""
-    max_tokens: int | None = Field(default=None, ge=1)
-    """Maximum tokens per answer; none: `sampling.max_tokens`."""
 
     @property
     def label(self) -> str:
@@ -52,12 +49,20 @@ class HeldOutEntry(Section):
         return self.args if self.source is None else {**self.args, "source": self.source}
 
     @model_validator(mode="after")
-    def _consistent(self) -> HeldOutEntry:
+    def _consistent(self) -> HeldOutEnv:
         if self.name and not re.fullmatch(r"[\w.-]+", self.name):
             raise ValueError(f"name may contain only letters, digits, '_', '.' and '-'; got {self.name!r}")
         if self.source is not None and "source" in self.args:
             raise ValueError(f"{self.label}: give source once, in `source` or in `args`")
         return self
+
+
+class HeldOutEntry(SeatSampling, HeldOutEnv):
+    """An environment that is evaluated and never trained on: a table `[[eval.env]]`, or `--eval-env ID`."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Any) -> None: ...
 
 
 class EvaluationSettings(Section):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator
 
+from legos_train.config.sampling_settings import SeatSampling
 from legos_train.players.actors import checked_word, listed
 from legos_train.settings import Arguments, Section, as_named
 
@@ -35,15 +36,11 @@ class EnvEntry(Section):
         return self.name or self.id
 
 
-class ActorEntry(Section):
-    """Who plays a role: a table `[actors.ROLE]`. See `legos_train.Actor`."""
+class RoleEntry(Section):
+    """Who plays a role."""
 
     system_prompt: str = ""
     """Prepended to every conversation of the role."""
-    temperature: float | None = Field(default=None, ge=0)
-    """Sampling temperature; none: `sampling.temperature`, or 0 for a seat that is not trained."""
-    max_tokens: int | None = Field(default=None, ge=1)
-    """Maximum tokens per action; none: `sampling.max_tokens`."""
     model: Annotated[str, AfterValidator(checked_word)] | None = Field(
         default=None,
         description=f"Who plays: {listed('policy', 'base')}. None: the policy for seats that are trained, the base "
@@ -51,6 +48,16 @@ class ActorEntry(Section):
     )
     trainable: bool = True
     """Whether the role may be trained on; off: it plays, but its actions never enter a batch."""
+
+
+class ActorEntry(SeatSampling, RoleEntry):
+    """Who plays a role: a table `[actors.ROLE]`, see `legos_train.Actor`; seats that the environment does not train
+    have temperature 0 unless it is set.
+    """
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Any) -> None: ...
 
 
 class LearnerEntry(Section):

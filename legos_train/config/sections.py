@@ -13,6 +13,7 @@ from legos_train.config.eval_settings import HeldOutEntry as HeldOutEntry  # noq
 from legos_train.config.role_entries import ActorEntry as ActorEntry  # noqa: PLC0414
 from legos_train.config.role_entries import EnvEntry as EnvEntry  # noqa: PLC0414
 from legos_train.config.role_entries import LearnerEntry as LearnerEntry  # noqa: PLC0414
+from legos_train.config.sampling_settings import OF_A_SEAT as OF_A_SEAT  # noqa: PLC0414
 from legos_train.config.sampling_settings import SamplingSettings as SamplingSettings  # noqa: PLC0414
 from legos_train.config.server_settings import ServerSettings as ServerSettings  # noqa: PLC0414
 from legos_train.config.server_settings import TinkerSettings as TinkerSettings  # noqa: PLC0414

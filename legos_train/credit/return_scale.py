@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from legos_envs.records import Episode
-from legos_train.credit.assigner import Advantages, CreditAssigner, mean
+from legos_train.credit.assigner import Advantages, CreditAssigner, check_method, mean
 
 DECAY = 0.99
 
@@ -69,8 +69,6 @@ class ReturnScale:
         return {"method": self.name, "inner": self.inner.state_dict(), "moments": moments}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state.get("method") != self.name:  # of a checkpoint from before returns were scaled
-            self.inner.load_state_dict(state)
-            return
+        check_method(state, self.name)
         self.inner.load_state_dict(state["inner"])
         self._moments = {(env, role): list(values) for env, role, *values in state["moments"]}

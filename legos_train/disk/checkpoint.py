@@ -25,8 +25,8 @@ from legos_train.disk.checkpoint_files import MANIFEST, CorruptCheckpoint, set_a
 from legos_train.disk.crash import crashpoint
 from legos_train.errors import RunError
 
-SCHEMA = 2
-"""1: without files and the manifest's own checksum."""
+SCHEMA = 3
+"""The format of a run's state; it counts up with every change that an earlier checkpoint lacks."""
 STATE = "state.json"
 Group = Mapping[str, Any] | Callable[[], bytes]
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
@@ -40,7 +40,7 @@ class LoadedCheckpoint(NamedTuple):
     state: dict[str, Any]
     files: dict[str, bytes]
     run: str | None = None
-    """The id of its run; None for one from an older version."""
+    """The id of its run, if it was saved with one."""
 
 
 def save(
@@ -190,7 +190,7 @@ def load_newest(root: Path, run: str | None = None, keep: int | None = None) -> 
             set_aside(directory, aside)
             print(f"checkpoint {directory} is damaged ({error}); set aside as {aside.name}", file=sys.stderr)
             continue
-        if None not in (run, found.run) and found.run != run:
+        if run is not None and found.run != run:
             raise RunError(
                 f"checkpoint {str(directory)!r} is from another run ({found.run}; this one is {run}): remove it and "
                 "resume, or start a run from it with --init-adapter and a new --run-dir"
@@ -225,23 +225,21 @@ def read(directory: Path) -> LoadedCheckpoint:
         raise CorruptCheckpoint(f"{type(error).__name__}: {error}") from None
     files = {name: data for name, data in contents.items() if name not in groups}
     named = {name.removesuffix(".safetensors"): data for name, data in groups.items()}
-    return LoadedCheckpoint(named, state, files, manifest.get("run"))
+    return LoadedCheckpoint(named, state, files, manifest["run"])
 
 
 def _read_manifest(directory: Path) -> dict[str, Any]:
     data = fsops.read_file(directory / MANIFEST)
     manifest: dict[str, Any] = json.loads(data)
     content = {key: value for key, value in manifest.items() if key != "sha256"}
-    sealed = "sha256" in manifest
-    if sealed and (manifest["sha256"] != _seal(content) or data != _render(manifest)):
+    sealed = manifest.get("sha256") == _seal(content) and data == _render(manifest)
+    if not sealed and manifest["schema"] != 1:  # which had no seal
         raise CorruptCheckpoint(f"{MANIFEST} is changed")
-    if manifest["schema"] != SCHEMA and (sealed or manifest["schema"] == 1):
+    if manifest["schema"] != SCHEMA:
         raise RunError(
             f"checkpoint {str(directory)!r} has format {manifest['schema']}, this version of legos reads {SCHEMA}; "
             "use the version that wrote it, or start a new --run-dir (--init-adapter RUN keeps its weights)"
         )
-    if not sealed:
-        raise CorruptCheckpoint(f"{MANIFEST} is changed")
     if directory.name != f"step_{manifest['step']}":
         raise CorruptCheckpoint(f"{MANIFEST} says step {manifest['step']}")
     return manifest

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from inference import DrawParams, Engine
+from inference import Engine
 from inference.text import Renderer
 from legos_train.errors import ConfigError, PolicyError
 from legos_train.evaluation.duel import NothingScored, head_to_head
@@ -84,8 +84,7 @@ class Measurer:
         """
         role, trainable = task.slot.seats[agent]
         actor = actors.lookup(task.players, agent, role, trainable)
-        draw = DrawParams(temperature=actor.temperature)
-        player = self._seated(task, replace(actor, model=actors.POLICY, **vars(draw)))
+        player = self._seated(task, replace(actor, model=actors.POLICY))
         assert isinstance(player, ModelPlayer)
         if adapter is not None:
             weights, named = actors.parts_of(adapter, self.learners)
@@ -98,7 +97,7 @@ class Measurer:
         Raises:
             PolicyError: there is none.
         """
-        return self._seated(task, replace(task.players[actors.ANYBODY], model=word))
+        return self._seated(task, task.players[actors.ANYBODY].with_model(word))
 
     def measure(self, adapter: str | None, tasks: Collection[str] | None = None) -> dict[str, float]:
         """The metrics of the named tasks, all by default; with several envs as `ENV/NUMBER`."""

@@ -157,11 +157,7 @@ def eval_tasks_of(arena: Arena, config: TrainConfig) -> list[EvalTask]:
 def _held_out(entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -> EvalTask:
     own, settings = Arena(arena.model), config.eval
     own.learners = arena.learners
-    default = arena.default
-    warmth = default.temperature if entry.temperature is None else entry.temperature
-    tokens = entry.max_tokens or default.max_tokens
-    limit = default.thinking_tokens if tokens == default.max_tokens else None
-    own.default = replace(default, temperature=warmth, max_tokens=tokens, thinking_tokens=limit)
+    own.default = replace(arena.default, **entry.over(arena.default, f"eval.env {entry.label!r}"))
     try:
         own.add_env(entry.label, entry.id, args=config.formatted(entry), options=entry.options)
         slot = own.envs[entry.label]
@@ -172,7 +168,7 @@ def _held_out(entry: sections.HeldOutEntry, arena: Arena, config: TrainConfig) -
         text = error.args[0] if isinstance(error, LookupError) and error.args else error
         raise ConfigError(f"eval.env {entry.label!r} cannot be created: {text}") from error
     _add_actors(own, entry, arena, config)
-    played_only = ("temperature", "max_tokens", "games", "samples", "seed")
+    played_only = (*sections.OF_A_SEAT, "games", "samples", "seed")
     plain = type(entry)(id=entry.id)
     given = [name for name in played_only if getattr(entry, name) != getattr(plain, name)]
     if info_sets is not None and given:

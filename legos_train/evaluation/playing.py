@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -165,10 +166,8 @@ class Stage:
         """The player named `word` in an env. Raises PolicyError if there is none."""
         key = (env, repr(sorted(args.items())), word, judge, system)
         if key not in self._players:
-            warmth = self.judging if judge else None
-            self._players[key] = self.cast.player(
-                word, env=legos_envs.make(env, **args), temperature=warmth, system=system
-            )
+            draw = replace(self.cast.draw, temperature=self.judging) if judge else None
+            self._players[key] = self.cast.player(word, env=legos_envs.make(env, **args), draw=draw, system=system)
         return self._players[key]
 
     def close(self) -> None:

@@ -8,13 +8,14 @@ import html
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
 BASE_STYLE = files("legos_train.observe") / "assets" / "base.css"
 BASE_SCRIPT = files("legos_train.observe") / "assets" / "dom.js"
+HEAD = files("legos_train.observe") / "assets" / "head.html"
 
 
 def self_contained(
@@ -29,7 +30,7 @@ def self_contained(
     """A page as HTML text.
 
     Args:
-        template: HTML with {{csp}}, {{title}}, {{style}}, {{data}} and {{script}}.
+        template: HTML with {{head}}, {{data}} and {{script}}.
         title: plain text.
         styles: assets to embed, in this order.
         scripts: the same; they share one scope.
@@ -47,6 +48,10 @@ def self_contained(
         # one line per JSON text: none contains a line break, or a `<` that could end the script element
         "data": "\n".join(data),
     }
+    return _filled(template, {**parts, "head": _filled(HEAD, parts).rstrip()})
+
+
+def _filled(template: Traversable, parts: Mapping[str, str]) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template.read_text(encoding="utf-8"))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from typing import Any
 
 from inference import DrawParams
@@ -14,6 +14,8 @@ from legos_train.players.policy_kinds import HUMAN as HUMAN  # noqa: PLC0414
 from legos_train.players.policy_kinds import listed as listed  # noqa: PLC0414
 
 POLICY, BASE, LEAGUE = "policy", "base", "league:"
+OWN = (POLICY, BASE)
+"""The names of the run's own model, with and without what it has learned."""
 TOKENS = 1024
 BUNDLED_TOKENS = {"tiny": 12, "small": 96}
 """Default maximum tokens per action; the bundled models write moves and short answers."""
@@ -68,6 +70,12 @@ class Actor(DrawParams):
     def player(self) -> str:
         """Its name in logs."""
         return self.model if isinstance(self.model, str) else getattr(self.model, "__name__", type(self.model).__name__)
+
+    def with_model(self, word: str) -> Actor:
+        """The actor with a model by name, and the same sampling. Other models than the run's have no limit of thoughts:
+        they may have no thoughts, and their server may not know such limits.
+        """
+        return replace(self, model=word, thinking_tokens=self.thinking_tokens if word in OWN else None)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for another process.

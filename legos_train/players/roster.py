@@ -9,7 +9,7 @@ from pettingzoo import AECEnv
 
 from inference import DrawParams
 from inference.text import Renderer
-from legos_train.players.actors import BASE, LEAGUE, POLICY, TOKENS, Actor, adapter_name
+from legos_train.players.actors import BASE, LEAGUE, OWN, POLICY, TOKENS, Actor, adapter_name
 from legos_train.players.player import Engines, ModelPlayer, Player
 from legos_train.players.words import Cast
 
@@ -23,7 +23,8 @@ class Roster:
     def __init__(self, engine: Engines, renderer: Renderer, context: int, policy: str | None = POLICY):
         self.engine, self.renderer, self.context, self.policy = engine, renderer, context, policy
         self._players: dict[Any, Player] = {}
-        self._cast: dict[Any, Cast] = {}
+        self._envs: dict[str, AECEnv] = {}
+        self._cast = Cast(ask=renderer.ask, threads=None)  # threads: as the run has set them
 
     def player(self, actor: Actor, label: str, make_env: Callable[[], AECEnv]) -> Player:
         """The player of an actor in an env; `make_env` is called if a scripted player needs the game.
@@ -33,7 +34,7 @@ class Roster:
         """
         if callable(actor.model):
             return actor.model
-        own = actor.model in (POLICY, BASE) or actor.model.startswith(LEAGUE)
+        own = actor.model in OWN or actor.model.startswith(LEAGUE)
         key = (actor, "" if own else label)
         if key not in self._players:
             self._players[key] = self._model(actor) if own else self._other(actor, label, make_env)
@@ -62,22 +63,20 @@ class Roster:
 
     def _other(self, actor: Actor, label: str, make_env: Callable[[], AECEnv]) -> Player:
         assert isinstance(actor.model, str)
-        key = (label, actor.temperature, actor.max_tokens)
-        if key not in self._cast:
-            self._cast[key] = Cast(
-                make_env(),
-                draw=DrawParams(temperature=actor.temperature),
-                max_tokens=actor.max_tokens,
-                ask=self.renderer.ask,
-                threads=None,  # as the run has set them
-            )
-        return self._cast[key].player(actor.model, system=actor.system_prompt or None)
+        if label not in self._envs:
+            self._envs[label] = make_env()
+        return self._cast.player(
+            actor.model,
+            self._envs[label],
+            draw=DrawParams.of(actor),
+            max_tokens=actor.max_tokens,
+            thinking_tokens=actor.thinking_tokens,
+            system=actor.system_prompt or None,
+        )
 
     def drop_caches(self) -> None:
         """Drops the caches of other models; `engine` belongs to the caller."""
-        for cast in self._cast.values():
-            cast.drop_caches()
+        self._cast.drop_caches()
 
     def close(self) -> None:
-        for cast in self._cast.values():
-            cast.close()
+        self._cast.close()

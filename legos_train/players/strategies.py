@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from legos_envs import InfoSet
+from legos_envs import InfoSet, exact, policies
 from legos_train.disk import fsops
+from legos_train.errors import PolicyError
 
 FILE = "strategy.json"
 
@@ -76,3 +77,16 @@ def strategy_table(folder: str | Path, infosets: Sequence[InfoSet]) -> dict[Info
             f"for another game or other arguments ({FILE} says which)"
         )
     return {info: found[info.player, info.view] for info in infosets}
+
+
+def strategy_player(spec: str, env: Any) -> policies.TabularPolicy:
+    """The player of a strategy directory, for an env.
+
+    Raises:
+        PolicyError: the env has no solvable game, or the strategy is for another.
+    """
+    try:
+        infosets = exact.info_sets(policies.game_env(env).game)
+        return policies.TabularPolicy(env, strategy_table(spec, infosets).__getitem__)
+    except (TypeError, ValueError) as error:
+        raise PolicyError(f"{spec} cannot play here: {error}") from None

@@ -1,7 +1,7 @@
 """Generators of episodes: they take jobs, return finished episodes, and receive new weights in between.
 
 `LocalGenerator` plays in this process, on its own engine or on servers; `worker.py` puts one into a second
-process and `overlap.py` into a thread.
+process and `batch_generators.py` into a thread.
 """
 
 from __future__ import annotations

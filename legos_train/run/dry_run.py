@@ -6,7 +6,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -20,6 +20,7 @@ from legos_train.config import TrainConfig, sizes
 from legos_train.model import Learners, backends
 from legos_train.rollout import LocalGenerator
 from legos_train.run.build import arena_of, build, credit_of
+from legos_train.run.extrapolation import Measured, batch_sizes, continued, filled
 from legos_train.run.garbage import rarely_collected
 from legos_train.run.places import GivenBackend
 from legos_train.run.preflight.legal_play import play_legally
@@ -27,8 +28,6 @@ from legos_train.run.preflight.memory import needs
 from legos_train.run.preflight.without_effect import without_effect
 from legos_train.run.trainer import Trainer
 
-SAMPLE, GROWTH = 16, 4
-"""Episodes of the first measured step, and the growth factor of each following one."""
 CHANGED = 0.1
 """Relative change in episode length over the measured steps above which it is reported."""
 OFTEN = 0.1
@@ -37,30 +36,6 @@ OF_SOURCE = ("source", "fields", "config", "split")
 """Arguments of an env for reading a data set from the hub."""
 LONGEST = 30.0
 """Maximum seconds of a measured step; the needs of a larger batch are extrapolated from the last two."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Measurements of a step of `size` episodes.
-
-    Seconds of playing and of learning, the peaks of MLX and of the process in bytes, the turns played, with prompts of
-    `tokens` on average, the tokens of the largest `part` of the batch in learning, and the share of episodes that an
-    invalid move ended although the legal ones were known.
-    """
-
-    size: int
-    turns: float
-    tokens: float
-    part: float
-    play: float
-    learn: float
-    peak: float
-    process: float
-    broken: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        return self.play + self.learn
 
 
 @dataclass(frozen=True)
@@ -196,47 +171,6 @@ def _growing(trainer: Trainer, clock: Callable[[], float]) -> list[Measured]:
                 break
             steps.append(_step(trainer, size, clock))
     return steps
-
-
-def batch_sizes(most: int, group: int) -> list[int]:
-    """Episodes of the steps to measure, at least two, since the first also loads what is loaded lazily.
-
-    Whole groups, growing, the last one as large as the run's.
-    """
-    sizes, size = [], max(SAMPLE, group)
-    while size < most:
-        sizes.append(size - size % group)
-        size *= GROWTH
-    return [*sizes, most] if sizes else [most, most]
-
-
-def continued(steps: Sequence[Measured], size: int, largest: int) -> Measured:
-    """A step of `size` episodes that are as long as the last ones: the last step if it had as many, else extrapolated
-    linearly from the last two. Time scales with turns; MLX's peak with the tokens of a part, at most `largest`. A
-    smaller step may have had the higher peak: it computed the reference that later ones found in a cache.
-    """
-    last, highest = steps[-1], max(step.peak for step in steps)
-    if last.size == size:
-        return replace(last, peak=highest)
-    before = steps[-2] if len(steps) > 1 else Measured(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    turns, part = last.turns * size / last.size, min(last.part * size / last.size, max(largest, last.part))
-
-    def further(name: str, by: str, goal: float) -> float:
-        now, then, x, x_then = (getattr(step, key) for key in (name, by) for step in (last, before))
-        if x_then >= x:  # episodes got so much shorter that a larger step had no more turns
-            return float(now * goal / x) if x else float(now)
-        return float(now + max(0.0, now - then) / (x - x_then) * (goal - x))
-
-    play, learn = (further(name, "turns", turns) for name in ("play", "learn"))
-    process = further("process", "turns", turns) if before.size else last.process
-    peak = max(highest, further("peak", "part", part))
-    return Measured(size, turns, last.tokens, part, play, learn, peak, process, last.broken)
-
-
-def filled(steps: Sequence[Measured], resident: float, largest: int) -> float:
-    """MLX's peak with a part of `largest` tokens, scaled from the largest measured; weights are `resident`."""
-    highest = max(steps, key=lambda step: step.peak)
-    return resident + max(highest.peak - resident, 0.0) * max(1.0, largest / max(highest.part, 1.0))
 
 
 def process_peak() -> int:

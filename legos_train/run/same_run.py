@@ -43,7 +43,7 @@ def read_result(path: Path) -> Result:
 def check_code(run: RunDirectory, code: str) -> None:
     """Checks that a resumed run has what its first start took from an arena, which the config does not record."""
     kept = run.read_json("run.json").get(CODE) if (run.path / "run.json").exists() else None
-    if kept is not None and kept != code:  # None: a run of an earlier version
+    if kept is not None and kept != code:  # None: run.json was lost, or made again with the id alone
         before = f"an arena of its own ({kept})" if kept else "nothing but a config"
         raise RunError(
             f"{str(run.path)!r} was started with {before}, and is resumed with {code or 'nothing but a config'}: "

@@ -98,12 +98,12 @@ def restore(parts: Parts, root: Path) -> int:
     groups, state = loaded.groups, loaded.state
     parts.learner.restore(groups, state["learner"])
     parts.credit.load_state_dict(state["credit"])
-    if parts.decisions is not None and state.get("branches"):  # older checkpoints have none
+    if parts.decisions is not None:
         parts.decisions.branches.load_state_dict(state["branches"])
     parts.arena.load_state_dict(state["arena"])
     parts.monitor.load_state_dict(state["monitor"])
     parts.stop_reason = state["stop_reason"]
-    parts.steps_were = state.get("steps", parts.config.steps)  # older checkpoints lack it
+    parts.steps_were = state["steps"]
     parts.replay.load(loaded.files["replay.jsonl"])
     if state["league"] is not None:
         league = parts.league

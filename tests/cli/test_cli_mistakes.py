@@ -208,12 +208,10 @@ def test_an_address_of_vllm_says_so() -> None:
     assert config.server.urls == ("vllm://a:1", "http://b:2")
 
 
-@pytest.mark.parametrize("flag", ["--seat", "--actor"])
-def test_who_plays_is_told_with_one_flag_in_all_commands_and_its_older_name(flag: str) -> None:
-    seats = [flag, "judge=tiny", "--seat", "con=random"]
+def test_who_plays_is_told_with_one_flag_in_all_commands() -> None:
+    seats = ["--seat", "judge=tiny", "--seat", "con=random"]
     for verb, first in ((train, []), (eval_cli, ["Debate-v0", "-m", "tiny"]), (play, ["Debate-v0"])):
         assert verb.make_parser().parse_args([*first, *seats]).seat == ["judge=tiny", "con=random"]
-    assert "--actor" not in train.make_parser().format_help() + eval_cli.make_parser().format_help()
 
 
 @pytest.mark.parametrize("word", ["none", "None"])

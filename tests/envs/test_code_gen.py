@@ -18,6 +18,7 @@ from legos_envs.tasks.code.mutants import _mutants as mutants_of
 from legos_envs.tasks.code.sandboxed_calls import FAILED, reference_results, results_of, same
 from legos_envs.tasks.code.unit_tests import UnitTest, read_tests
 from legos_envs.testing import check_env
+from tests.stopwatch import Stopwatch
 
 CLAMP = ITEMS["clamp"]  # wrong programs: no lower bound, no upper bound, upper bound one too low
 GOOD_TESTS = "assert clamp(-5, 0, 10) == 0\nassert clamp(15, 0, 10) == 10"
@@ -346,7 +347,7 @@ def test_bombs_take_no_longer_than_they_may(sandbox):
         env = legos_envs.make("CodeGen-v0", seconds=seconds, sandbox=sandbox, coder_scored_by="tester")
         env.reset(seed=0, options={"item": "clamp"})
         env.step(bomb)
-        start = time.monotonic()
+        watch = Stopwatch()
         env.step("assert clamp(1, 2, 3) == 2\nassert clamp(5, 0, 3) == 3")
-        assert time.monotonic() - start < 2, bomb
+        assert watch.seconds < 2, bomb
         assert env.infos["coder_0"]["passed"] == 0

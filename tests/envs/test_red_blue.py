@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from legos_envs.tasks.code.red_blue_data import ECHOES, draw_probe, says, solve
 from legos_envs.tasks.code.red_blue_players import REFUSAL
 from legos_envs.testing import check_env
 from tests.envs.test_leaks import LEAKS
+from tests.stopwatch import Stopwatch
 
 LOSS, WIN = {"attacker_0": -1, "defender_0": 1}, {"attacker_0": 1, "defender_0": -1}
 
@@ -271,10 +271,10 @@ def test_code_decides(patch, arguments, how):
 
 
 def test_a_patch_that_never_ends_loses_within_two_seconds():
-    start = time.monotonic()
+    watch = Stopwatch()
     patch = "def fibonacci(n):\n    while True:\n        pass"
     episode = play('{"args": [3]}', patch, {"item": "fibonacci"}, variant="patch")
-    assert episode.info["how"] == "failed" and episode.returns == WIN and time.monotonic() - start < 2
+    assert episode.info["how"] == "failed" and episode.returns == WIN and watch.seconds < 2
 
 
 def test_arguments_outside_the_order_and_the_alphabet_lose():

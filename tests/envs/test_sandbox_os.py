@@ -1,13 +1,12 @@
 """Full Python inside the walls of the operating system, and programs that would forge their result."""
 
-import time
-
 import pytest
 
 from legos_envs.scoring import os_sandbox
 from legos_envs.scoring.run_result import RunResult
 from legos_envs.scoring.sandbox import run
 from tests.envs.conftest import SECRET
+from tests.stopwatch import Stopwatch
 
 walled = pytest.mark.skipif(os_sandbox.available() is None, reason="no bwrap or sandbox-exec on this machine")
 
@@ -70,9 +69,9 @@ def test_full_python_runs_inside_its_walls(canary):
         "\ud800",
     ]
     for code in hostile:
-        start = time.monotonic()
+        watch = Stopwatch()
         ran = run(code, seconds=0.2, kind="os")
-        took = time.monotonic() - start - (ran.starting or 0.0)  # a busy machine is slow to start a process
+        took = watch.seconds - (ran.starting or 0.0)  # a busy machine is slow to start a process
         assert not ran.ok and took < 0.7, f"{code!r}: {ran}"
         assert SECRET not in str(ran) and "root:" not in str(ran)
     environment = run("import os\ndict(os.environ)", kind="os").value

@@ -325,7 +325,7 @@ def test_keys_are_sent_and_never_told(caplog: pytest.LogCaptureFixture) -> None:
                 await client.complete(ASK)
             except InferenceError as error:
                 told.extend((str(error), repr(error), *traceback.format_exception(error)))
-            told.extend((repr(client), str(vars(client)), repr(client.once()), repr(client._http.headers)))
+            told.extend((repr(client), str(vars(client)), repr(client._http.headers)))
             assert script.requests[0].headers["Authorization"] == f"Bearer {KEY}"
             await client.close()
         async with HttpClient("http://127.0.0.1:9", KEY, retry=Retry(attempts=1)) as nobody:  # the real transport logs

@@ -55,9 +55,9 @@ def test_tokens_arrive_before_the_completion_and_leaving_aborts(make: Callable[[
                 if len(seen) == 3:
                     break
             await stream.aclose()
-            start = time.monotonic()
+            steps = engine.worker.steps
             while await engine.call(lambda e: e.busy):
-                assert time.monotonic() - start < 5
+                assert engine.worker.steps < steps + 100, "it goes on for 400 tokens"
             return seen, engine.running
 
     seen, running = run(leave_early())
@@ -79,7 +79,7 @@ def test_a_caller_that_is_gone_before_its_ids_are_there_leaves_nothing_behind(ma
                 await submission
             start = time.monotonic()
             while await engine.call(lambda e: e.busy):
-                assert time.monotonic() - start < 5
+                assert time.monotonic() - start < 20
                 await asyncio.sleep(0.01)
             assert engine.running == 0
 
@@ -215,7 +215,8 @@ def test_events_that_come_while_the_loop_is_busy_are_neither_lost_nor_kept_for_n
             engine.abort(left)
             submission = asyncio.ensure_future(engine.submit([change(LONG, max_tokens=2)]))
             await asyncio.sleep(0)
-            time.sleep(0.5)  # both requests end before the loop hears of anything
+            while engine.worker.call(lambda e: e.busy).result(20):
+                pass  # both requests end before the loop hears of anything
             [number] = await submission
             assert engine.running == 0  # it has ended, unread
             assert [event.request_id async for event in engine.events(number)] == [number]

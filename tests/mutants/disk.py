@@ -25,7 +25,7 @@ MUTANTS = [
         ),
         (
             "seal-not-checked",
-            'if sealed and (manifest["sha256"] != _seal(content) or data != _render(manifest)):',
+            'if manifest["sha256"] != _seal(content) or data != _render(manifest):',
             "if False:",
             "a changed manifest vouches for changed files",
         ),

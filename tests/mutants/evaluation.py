@@ -255,7 +255,7 @@ MUTANTS = [
         ),
         (
             "shown-as-it-was",
-            "published[player.adapter].digest for player",
+            "served[player.adapter].digest for player",
             "player.adapter for player",
             "a report shows the weights that were evaluated first",
             "tests/train/test_tabular.py::test_a_report_shows_the_weights_of_now_and_not_those_that_were_evaluated_before",

@@ -6,6 +6,7 @@ from tests.mutants.mutant import mutants
 
 SEATS = "tests/train/test_wiring_seats.py"
 LEAGUE = f"{SEATS}::test_a_member_of_the_league_is_sampled_as_the_seat_that_it_takes"
+SAMPLED = "tests/train/test_seat_sampling.py"
 HERE = f"{SEATS}::test_every_seat_is_sampled_as_its_actor_says[here]"
 FILTERS = "tests/train/test_league_filters.py"
 
@@ -25,17 +26,31 @@ MUTANTS = [
         SEATS,
         (
             "roster-temperature-ignored",
-            "DrawParams.of(actor)",
-            "DrawParams(top_p=actor.top_p)",
+            "DrawParams.of(actor),\n            actor.max_tokens or TOKENS",
+            "DrawParams(top_p=actor.top_p),\n            actor.max_tokens or TOKENS",
             "an actor's temperature does nothing",
             HERE,
         ),
         (
             "roster-top-p-ignored",
-            "DrawParams.of(actor)",
-            "DrawParams(temperature=actor.temperature)",
+            "DrawParams.of(actor),\n            actor.max_tokens or TOKENS",
+            "DrawParams(temperature=actor.temperature),\n            actor.max_tokens or TOKENS",
             "sampling.top_p does nothing",
             LEAGUE,
+        ),
+        (
+            "other-model-drawn-by-temperature-alone",
+            "draw=DrawParams.of(actor)",
+            "draw=DrawParams(temperature=actor.temperature)",
+            "[actors.ROLE] top_p does nothing where another model answers",
+            f"{SAMPLED}::test_an_endpoint_is_sent_what_its_seat_says",
+        ),
+        (
+            "other-model-thinks-without-limit",
+            "thinking_tokens=actor.thinking_tokens",
+            "thinking_tokens=None",
+            "[actors.ROLE] thinking_tokens does nothing where another model answers",
+            f"{SAMPLED}::test_an_endpoint_is_sent_what_its_seat_says",
         ),
         (
             "system-prompt-dropped",
@@ -74,18 +89,35 @@ MUTANTS = [
         "legos_train/arena/request.py",
         SEATS,
         (
-            "actor-temperature-dropped",
-            "warm = entry.temperature if entry.temperature is not None else",
-            "warm =",
-            "[actors.ROLE] temperature does nothing",
-            HERE,
+            "untrained-seat-at-the-runs-temperature",
+            "default if trained else replace(default, temperature=0.0)",
+            "default",
+            "a judge with a table of its own is sampled instead of asked for the likeliest",
+            f"{SAMPLED}::test_a_table_changes_only_what_it_names",
+        ),
+    ),
+    *mutants(
+        "legos_train/config/sampling_settings.py",
+        f"{SAMPLED}::test_a_whole_run_samples_every_seat_as_its_table_says",
+        (
+            "seat-sampling-dropped",
+            "getattr(default, name) if value is None else value",
+            "getattr(default, name)",
+            "the sampling in [actors.ROLE] and [[eval.env]] does nothing",
         ),
         (
-            "actor-tokens-dropped",
-            "tokens = entry.max_tokens or default.max_tokens\n    limit",
-            "tokens = default.max_tokens\n    limit",
-            "[actors.ROLE] max_tokens does nothing",
-            HERE,
+            "seat-zero-is-unset",
+            "getattr(default, name) if value is None else value",
+            "value or getattr(default, name)",
+            "temperature = 0 and thinking_tokens = 0 of a seat do nothing",
+            f"{SAMPLED}::test_a_table_changes_only_what_it_names",
+        ),
+        (
+            "other-models-inherit-a-thinking-limit",
+            "share if model in actors.OWN else None",
+            "share",
+            "an endpoint that knows no such limit refuses every request of its seat",
+            f"{SAMPLED}::test_a_limit_of_thoughts_is_inherited_as_a_share_and_only_by_the_runs_model",
         ),
     ),
     *mutants(

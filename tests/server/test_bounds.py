@@ -160,10 +160,10 @@ def test_values_are_counted_alike_in_pieces_of_any_size(value: Any, size: int) -
 
 def test_texts_that_never_end_are_counted_in_linear_time() -> None:
     """Each of the quotes was taken for the beginning of a text, and looked for its end in all that follows."""
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(HTTPException, match="values"):
         bodies.read(b"," * 300_000 + b'\\"' * 1_800_000, CompletionRequest)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize(

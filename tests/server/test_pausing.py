@@ -29,7 +29,7 @@ def test_pausing_keeps_ends_or_awaits_what_runs(serve: Callable[..., Live], pool
     for _ in range(2):  # it used to depend on who came first
         running = started(live, pool, tokens=150)
         assert live.ask("POST", "/pause").json() == {"paused": True, "mode": "abort"}
-        ended = running.result(5)
+        ended = running.result(20)
         assert ended.json()["choices"][0]["finish_reason"] == "abort" and ids(ended) == alone[: len(ids(ended))]
         later = pool.submit(ask, live, 150)
         live.until(lambda: live.core.engine.running == 1)
@@ -40,7 +40,7 @@ def test_pausing_keeps_ends_or_awaits_what_runs(serve: Callable[..., Live], pool
 
     running = started(live, pool, tokens=150)
     assert live.ask("POST", "/pause?mode=wait").status == 200
-    assert ids(running.result(1)) == alone
+    assert ids(running.result(20)) == alone
     assert live.ask("POST", "/pause?mode=wait").status == 200  # twice is once
     live.ask("POST", "/resume")
 
@@ -54,7 +54,7 @@ def test_requests_that_keep_coming_do_not_put_off_a_pause(serve: Callable[..., L
         later = [pool.submit(ask, live, 30, seed=seed) for seed in range(3)]
         time.sleep(0.2)
         assert live.core.engine.running == 1  # they wait at the gate
-    assert pausing.result(10).status == 200 and len(ids(running.result(1))) == 150
+    assert pausing.result(10).status == 200 and len(ids(running.result(20))) == 150
     live.until(lambda: live.core.engine.running == 3)
     assert live.holds()["rows"] == 0 and not any(one.done() for one in later)
     live.ask("POST", "/resume")
@@ -126,7 +126,7 @@ def test_a_pause_admits_no_more_than_the_queue_holds(serve: Callable[..., Live],
         assert refused.status == 429 and int(refused.headers["retry-after"]) > 0
         gone = Connection(live.port).send(post("/v1/completions", BODY | {"max_tokens": 3}))
         assert gone.status() == 429
-    assert pausing.result(10).status == 200 and len(ids(running.result(5))) == 150
+    assert pausing.result(10).status == 200 and len(ids(running.result(20))) == 150
     live.ask("POST", "/resume")
     assert sorted(one.result(20).status for one in waiting) == [200, 200, 400]  # the last is longer than the context
     assert live.core._coming == 0 and ask(live, 3, n=4).status == 200
@@ -143,7 +143,7 @@ def test_clients_that_leave_at_the_gate_make_room(serve: Callable[..., Live], po
         for connection in gone:
             connection.reset()
         live.until(lambda: live.core._coming == 0)
-    assert pausing.result(10).status == 200 and len(ids(running.result(5))) == 150
+    assert pausing.result(10).status == 200 and len(ids(running.result(20))) == 150
 
 
 def test_a_server_that_shuts_down_while_a_pause_waits_answers_what_it_took(

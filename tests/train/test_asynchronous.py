@@ -18,7 +18,8 @@ from legos_train.batch import pack
 from legos_train.errors import Stopped
 from legos_train.run import build, overlap
 from legos_train.run.alarm_actions import respond
-from legos_train.run.overlap import make_batch_generator, overlapped, split_stale
+from legos_train.run.batch_generators import ProcessGenerator, make_batch_generator
+from legos_train.run.overlap import overlapped, split_stale
 from legos_train.run.parts.monitor import Alarm
 from legos_train.run.parts.parts import Best
 from legos_train.run.stopping import Stopping
@@ -198,12 +199,12 @@ def test_a_stop_while_the_worker_starts_leaves_neither_it_nor_its_folder(
 ) -> None:
     begun: list[Any] = []
 
-    def stop(self: overlap.ProcessGenerator, data: object) -> None:
+    def stop(self: ProcessGenerator, data: object) -> None:
         begun.extend((self._process, *tmp_path.glob("legos-weights-*")))
         raise Stopped(signal.SIGINT)
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(overlap.ProcessGenerator, "_send", stop)
+    monkeypatch.setattr(ProcessGenerator, "_send", stop)
     trainer = Trainer(build(small(batch_size=4, asynchronous={"enabled": True, "backend": "process"})))
     try:
         with pytest.raises(Stopped):

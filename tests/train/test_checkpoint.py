@@ -115,9 +115,9 @@ def test_pruning_keeps_the_newest_and_all_that_is_not_its_own(tmp_path: Path) ->
 def test_old_formats_are_refused_and_stay(tmp_path: Path) -> None:
     directory = keep(tmp_path, 5)
     manifest = json.loads((directory / "manifest.json").read_text())
-    old = {"schema": 1, "step": 5, "files": manifest["files"]}
-    (directory / "manifest.json").write_text(json.dumps(old, indent=1))
-    with pytest.raises(RunError, match=r"has format 1, this version of legos reads 2; use the version"):
+    old = {key: value for key, value in manifest.items() if key != "sha256"} | {"schema": 2}
+    (directory / "manifest.json").write_bytes(checkpoint._render({**old, "sha256": checkpoint._seal(old)}))
+    with pytest.raises(RunError, match=r"has format 2, this version of legos reads 3; use the version"):
         checkpoint.load_newest(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["step_5"], "an old checkpoint is not a broken one"
 

@@ -25,7 +25,7 @@ from inference.files import tensors
 from legos_train import ConfigError, Trainer, TrainingError, train
 from legos_train.disk import MetricsFile
 from legos_train.errors import RankLost
-from legos_train.model import World, joined
+from legos_train.model import World, joined, rank_watch
 from legos_train.model.gradients import grad_norm, loss_and_grad, prepare
 from legos_train.model.rank_watch import Watch
 from legos_train.run import build
@@ -198,7 +198,8 @@ def test_a_killed_rank_of_the_command_line_ends_the_other_and_the_run_goes_on(vi
     assert [r["step"] for r in MetricsFile.read(run / "metrics.jsonl")] == list(range(1, 13))
 
 
-def test_a_watch_notices_the_end_of_its_peer() -> None:
+def test_a_watch_notices_the_end_of_its_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_watch, "GRACE", 600.0)  # after which a lost peer ends this process
     told: queue.Queue[bytes] = queue.Queue()
 
     def share(data: bytes) -> bytes:
@@ -216,14 +217,14 @@ def test_a_watch_notices_the_end_of_its_peer() -> None:
         watches[0].check()
         watches[1].check()
         watches[1].close()
-        end = time.monotonic() + 4
+        end = time.monotonic() + 30
         while watches[0].lost is None and time.monotonic() < end:
             time.sleep(0.02)
         with pytest.raises(RankLost, match="rank 1 has ended"):
             watches[0].check()
         watches[1].check()  # it left by itself
     finally:
-        watches[0].close()  # in time: a lost peer would end this process
+        watches[0].close()
         watches[1].close()
 
 

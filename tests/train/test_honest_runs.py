@@ -69,7 +69,7 @@ def test_weights_that_answer_illegally_are_never_the_best_and_no_proof(tmp_path:
 
 
 @pytest.mark.quick("wrong1")
-@pytest.mark.parametrize("wrong", [["--actor", "player_1=nosuch"], ["--league.opponents", "nosuch"]])
+@pytest.mark.parametrize("wrong", [["--seat", "player_1=nosuch"], ["--league.opponents", "nosuch"]])
 def test_a_wrong_name_leaves_no_run(tmp_path: Path, wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     league = ["--league.mode", "fixed"] if "--league.opponents" in wrong else []
@@ -195,7 +195,7 @@ def test_a_run_that_never_has_anything_to_train_on_ends_early_with_3_and_says_wh
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(trainer_module, "MAX_EMPTY", 1)
-    flags = [*FLAGS, "--batch-size", "2", "--eval.games", "2", "--actor", "judge=base"]
+    flags = [*FLAGS, "--batch-size", "2", "--eval.games", "2", "--seat", "judge=base"]
     assert main(["train", "--env", "Debate-v0", *flags, "--run-dir", str(tmp_path / "run")]) == 3
     said = capsys.readouterr().err
     assert "steps in a row had nothing to train on" in said and "--seat judge=MODEL" in said

@@ -12,7 +12,8 @@ from legos_envs import Runner, make
 from legos_train.batch import Batch
 from legos_train.model import Learner
 from legos_train.run import Trainer, dry_run
-from legos_train.run.dry_run import Measured, batch_sizes, continued, estimate, filled, forecast
+from legos_train.run.dry_run import estimate, forecast
+from legos_train.run.extrapolation import Measured, batch_sizes, continued, filled
 from legos_train.run.preflight.legal_play import LegalMoves
 from tests.train.helpers import small
 

@@ -52,12 +52,10 @@ def test_the_scale_is_that_of_all_batches_by_env_and_is_remembered() -> None:
     assert again.state_dict() == credit.state_dict() and again.scale("Poker-v0", "a") == credit.scale("Poker-v0", "a")
 
 
-def test_a_state_from_before_returns_were_scaled_is_taken() -> None:
-    old = CreditSettings(name="rae", return_scale="none").make()
-    old.assign(episodes(3.0, -1.0))
-    new = CreditSettings(name="rae").make()
-    new.load_state_dict(old.state_dict())
-    assert new.state_dict()["inner"] == old.state_dict()
+def test_a_state_without_scales_is_refused() -> None:
+    without = CreditSettings(name="rae", return_scale="none").make()
+    with pytest.raises(ValueError, match="was saved by 'rae'"):
+        CreditSettings(name="rae").make().load_state_dict(without.state_dict())
 
 
 @pytest.mark.parametrize("settings", [{"name": "per_role_norm"}, {"name": "grpo", "std": True}, {"name": "maxrl"}])

@@ -39,8 +39,8 @@ WORDS = [
 URLS = [word.partition("#")[0] for word in WORDS if word.startswith("http://") and "#m?" not in word][:5]
 TRAIN, EVAL = ["train", "--env", "KuhnPoker-v0"], ["eval", "KuhnPoker-v0", "-n", "2"]
 PLACES: dict[str, Callable[[str], list[str]]] = {
-    "actor": lambda word: [*TRAIN, "--actor", f"player_1={word}"],
-    "actor without a role": lambda word: [*TRAIN, "--actor", word],
+    "seat": lambda word: [*TRAIN, "--seat", f"player_1={word}"],
+    "seat without a role": lambda word: [*TRAIN, "--seat", word],
     "league opponent": lambda word: [*TRAIN, "--league.mode", "fixed", "--league.opponents", word],
     "a flag that is none": lambda word: [*TRAIN, "--opponent", word],
     "config": lambda word: [*TRAIN, "--config", _toml(f'[league]\nopponents = ["{word}"]')],
@@ -59,7 +59,7 @@ PLACES: dict[str, Callable[[str], list[str]]] = {
     "play": lambda word: ["play", "KuhnPoker-v0", "--opponent", word],
     "play, seat": lambda word: ["play", "KuhnPoker-v0", "--seat", f"player_1={word}"],
 }
-REPEATED = ("actor without a role", "a flag that is none", "config, a list for a text", "config, unknown key")
+REPEATED = ("seat without a role", "a flag that is none", "config, a list for a text", "config, unknown key")
 """Places where the value is told, so that only what looks like a secret can be kept back."""
 ELSEWHERE = [
     *([*TRAIN, flag, url] for flag in ("--server", "--server.urls") for url in URLS),

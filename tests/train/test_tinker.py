@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 from inference import Request, SamplingParams, load, read_adapter
-from legos_train import ConfigError, Trainer, TrainingError, train
+from legos_train import Actor, Arena, ConfigError, Trainer, TrainingError, train
 from legos_train.config import TrainConfig
 from legos_train.loss import LossSettings
 from legos_train.loss.token_loss import Samples
 from legos_train.model.gradients import loss_and_grad
 from legos_train.model.policy import LoRAPolicy
 from legos_train.model.tinker.reduction import REDUCTIONS, recognise, undone
-from legos_train.model.tinker.tinker_backend import SERVICE_LOSSES, _loss
+from legos_train.model.tinker.tinker_backend import _loss
+from legos_train.model.tinker.unsupported import SERVICE_LOSSES
 from legos_train.run import build
 from tests.train.helpers import small
 from tests.train.tinker_stub import BASE, URL, Server, install
@@ -223,7 +224,11 @@ def test_equal_prompts_are_one_call(patch: pytest.MonkeyPatch) -> None:
         ({"league": {"mode": "fsp", "pool_from": "runs/x"}}, r"league\.pool_from .* own weights"),
         ({"loss": {"magnet_every": 3}}, r"loss\.magnet_every need own weights"),
         ({"asynchronous": {"enabled": True, "in_flight": "keep"}}, "use 'pin'"),
-        ({"sampling": {"thinking_tokens": 4}}, "closes thoughts"),
+        ({"sampling": {"thinking_tokens": 4}}, r"sampling\.thinking_tokens, which closes thoughts"),
+        (
+            {"actors": {"player_0": {"model": "base", "top_k": 3, "top_p": 0.9, "thinking_tokens": 4}}},
+            r"actors\.player_0\.top_k; it has temperature, top_p; actors\.player_0\.thinking_tokens, which closes",
+        ),
         ({"tinker": {"url": URL, "base": "other/model"}}, "does not serve 'other/model'; it serves stub/tiny"),
         ({"loss": {"name": "cispo"}}, "cannot compute the gradient of the loss 'cispo': ValueError: unknown loss"),
     ],
@@ -234,6 +239,18 @@ def test_what_cannot_work_is_one_message_before_the_first_step(
     install(patch, Server(losses=("ppo",)))
     with pytest.raises(ConfigError, match=message):
         build(config(**changes))
+
+
+def test_a_seat_of_an_arena_is_not_sampled_otherwise_than_it_says(patch: pytest.MonkeyPatch) -> None:
+    """The config knows nothing of it, so the engine refuses the request."""
+    install(patch, Server())
+    arena = Arena()
+    arena.add_env("KuhnPoker-v0")
+    arena.add_actor(Actor("player_1", model="base", top_k=3, top_p=0.9))
+    trainer = Trainer(build(config(batch_size=2), arena))
+    with pytest.raises(ConfigError, match="an actor has top_k, which the Tinker API lacks; it has temperature, top_p"):
+        trainer.play(1)
+    trainer.parts.close()
 
 
 def test_a_moving_server_needs_the_base_here(patch: pytest.MonkeyPatch) -> None:

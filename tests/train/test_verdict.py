@@ -64,11 +64,11 @@ def test_the_result_so_far_has_the_last_evaluation_of_every_env(tmp_path: Path) 
         {
             "step": 10,
             "eval": {"nash_conv": 0.6, "nash_conv_average": 0.7, "held/accuracy": 0.1},
-            "updates": 1,
+            "learning_updates": 1,
             "seconds": 1.0,
         },
-        {"step": 12, "eval": {"held/accuracy": 0.2}, "updates": 1, "seconds": 1.0},
-        {"step": 13, "updates": 1, "seconds": 1.0},
+        {"step": 12, "eval": {"held/accuracy": 0.2}, "learning_updates": 1, "seconds": 1.0},
+        {"step": 13, "learning_updates": 1, "seconds": 1.0},
     ]
     result = Result.so_far(tmp_path, rows, {"nash_conv": 0.9, "held/accuracy": 0.1}, 20, "interrupted")
     assert result.last == {"nash_conv": 0.6, "held/accuracy": 0.2} and result.average == {"nash_conv": 0.7}

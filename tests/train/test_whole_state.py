@@ -68,7 +68,7 @@ def test_other_models_forget_what_they_computed_before_a_checkpoint_too() -> Non
         for task in measurer.tasks.values():
             measurer._played(task, "policy", task.sides, measurer.opponent(task, "tiny"), 2)
         rosters = (trainer.parts.sync.local.roster, measurer.roster)  # type: ignore[attr-defined]
-        engines = [e for roster in rosters for cast in roster._cast.values() for e, _ in cast._engines.values()]
+        engines = [e for roster in rosters for e, _ in roster._cast._engines.values()]
         assert len(engines) == 2 and all(engine._stepper.kv.nbytes and engine._runner._recent for engine in engines)
         trainer.parts.drop_caches()
         assert not any(engine._stepper.kv.nbytes or engine._runner._recent for engine in engines)

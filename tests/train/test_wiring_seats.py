@@ -43,22 +43,33 @@ class Seats(TextEnv):
         table.reward("writer_1", -ahead)
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """Fills with what engines of this process are asked, by role."""
-    seen: Asked = {}
+def overhear(monkeypatch: pytest.MonkeyPatch, hear: Callable[[str | None, str, Request], Any]) -> None:
+    """Calls `hear` with every request to an engine of this process: the role that is asked, if it is one of `Seats`,
+    the text of the prompt, and the request.
+    """
     submit = Engine.submit
 
     def listening(self: Engine, request: Request) -> int:
         text = self.tokenizer.decode(list(request.prompt))  # type: ignore[union-attr]
-        role = text.rpartition("You are the ")[2].partition("_")[0]
-        how = request.sampling
-        adapter = request.adapter and request.adapter.rpartition(".")[2].partition("-v0-")[0]  # RUN.policy-v0-DIGEST
-        if "You are the " in text:  # and no probe of a server
-            seen.setdefault(role, set()).add((adapter, how.temperature, how.top_p, how.max_tokens or 0))
+        _, known, seat = text.rpartition("You are the ")
+        hear(seat.partition("_")[0] if known else None, text, request)
         return submit(self, request)
 
     monkeypatch.setattr(Engine, "submit", listening)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """Fills with what engines of this process are asked, by role."""
+    seen: Asked = {}
+
+    def hear(role: str | None, text: str, request: Request) -> None:
+        how = request.sampling
+        adapter = request.adapter and request.adapter.rpartition(".")[2].partition("-v0-")[0]  # RUN.policy-v0-DIGEST
+        if role is not None:  # else a probe of a server
+            seen.setdefault(role, set()).add((adapter, how.temperature, how.top_p, how.max_tokens or 0))
+
+    overhear(monkeypatch, hear)
     return seen
 
 
@@ -93,13 +104,7 @@ def test_every_seat_is_sampled_as_its_actor_says(request: pytest.FixtureRequest,
 @pytest.mark.parametrize("model", ["base", "tiny"])
 def test_a_seat_gets_its_system_prompt_whatever_model_answers(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
     prompts: list[str] = []
-    submit = Engine.submit
-
-    def listening(self: Engine, request: Request) -> int:
-        prompts.append(self.tokenizer.decode(list(request.prompt)))  # type: ignore[union-attr]
-        return submit(self, request)
-
-    monkeypatch.setattr(Engine, "submit", listening)
+    overhear(monkeypatch, lambda role, text, request: prompts.append(text))
     actors = {"judge": {"model": model, "system_prompt": "Be strict."}}
     seated(lambda trainer: trainer.play(1), actors=actors)
     assert {"Be strict." in text for text in prompts if "You are the judge" in text} == {True}

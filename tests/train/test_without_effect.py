@@ -46,6 +46,10 @@ IDLE: dict[str, tuple[dict[str, Any], list[str]]] = {
             "loss.name is 'expected', which values every action by the game itself"
         ],
     ),
+    "sampling of code": (
+        {"actors": {"player_0": {"model": "random", "top_k": 3}, "player_1": {"model": "base", "top_k": 3}}},
+        ["actors.player_0.top_k = 3 has no effect: 'random' is no language model"],
+    ),
     "an average": ({"average": {"degree": 3}}, ["average.degree = 3.0 has no effect: average.kind is 'ema'"]),
     "one learner's": (
         {"learner": [{"name": "a", "roles": ["player_0"], "loss": {"entropy_top": 4}}, {"name": "b", "roles": ["x"]}]},

@@ -6,7 +6,7 @@ import json
 import math
 import random
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -112,8 +112,8 @@ def append(folder: Path, line: dict[str, Any]) -> None:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[int]:
-    with serve(folder, every=0.2) as server:
+def serving(folder: Path, serve: Callable[..., Any] = serve, every: float = 0.2) -> Iterator[int]:
+    with serve(folder, every=every) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,7 @@ from legos_train.cli.main import main
 from legos_train.observe.browser import holds_several, serve_folder, write_folder_page
 from legos_train.observe.browser.catalog import Catalog
 from tests.view.conftest import Watched
-from tests.view.made import some_lines, write_log
+from tests.view.made import serving, some_lines, write_log
 from tests.view.payloads import SEEDS
 from tests.view.test_watch import ask
 
@@ -135,22 +132,10 @@ def test_curves_of_long_runs_stay_short(tmp_path: Path) -> None:
     assert 64 <= len(line["curve"]) < 128 and line["curve"][-1] == round(1 / 1999, 6)
 
 
-@contextmanager
-def serving_folder(folder: Path) -> Iterator[int]:
-    with serve_folder(folder, every=0.1) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 def test_its_server_opens_what_the_list_has_and_nothing_else(several: Path) -> None:
     (several.parent / "secret").mkdir()
     (several.parent / "secret/report.html").write_text("secret")
-    with serving_folder(several) as port:
+    with serving(several, serve_folder, 0.1) as port:
         status, headers, text = ask(port, "/")
         assert status == 200 and "deep/b" in text and headers["Content-Security-Policy"] == "frame-ancestors 'none'"
         assert ask(port, "/", "evil.example")[0] == 421
@@ -181,7 +166,7 @@ def test_its_server_opens_what_the_list_has_and_nothing_else(several: Path) -> N
 
 
 def test_what_changes_is_told_once(several: Path) -> None:
-    with serving_folder(several) as port:
+    with serving(several, serve_folder, 0.1) as port:
         make_run(several / "new", 0.2)
         deadline = time.monotonic() + 20
         while not (answer := json.loads(ask(port, "/rows?generation=0")[2]))["generation"]:
@@ -231,7 +216,7 @@ def test_the_page_sorts_filters_and_compares(several: Path, watched: Watched) ->
 
 
 def test_the_page_is_live(several: Path, watched: Watched) -> None:
-    with serving_folder(several) as port:
+    with serving(several, serve_folder, 0.1) as port:
         page = watched.open(f"http://127.0.0.1:{port}/")
         make_run(several / "newcomer", 0.2)
         page.get_by_text("newcomer").wait_for()

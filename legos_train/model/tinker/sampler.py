@@ -12,10 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference import Completion, DrawParams, Request, UnknownAdapter
+from inference.thoughts import NO_LIMIT
+from legos_train.errors import ConfigError
 from legos_train.model.tinker.service import Service
 from legos_train.model.tinker.weights import RemoteWeights
 from legos_train.players import Background, actors
 
+SERVICE_DRAWS = ("temperature", "top_p")
+"""The numbers of `inference.DrawParams` that the sampling of the API has."""
 WAIT = 0.05  # seconds that a step waits for the first answer
 SEEDS = 1 << 31
 
@@ -71,8 +75,16 @@ class TinkerEngine:
 
         Raises:
             UnknownAdapter: the request names an adapter that is not published here.
+            ConfigError: a seat is to be sampled as the service cannot.
         """
         self._sampler(request.adapter)
+        unknown = [name for name in DrawParams.of(request.sampling).unusual if name not in SERVICE_DRAWS]
+        if request.sampling.thinking_token_budget != NO_LIMIT:
+            unknown.append("thinking_tokens")
+        if unknown:
+            raise ConfigError(
+                f"an actor has {' and '.join(unknown)}, which the Tinker API lacks; it has {', '.join(SERVICE_DRAWS)}"
+            )
         self._count += 1
         self._new.append((self._count, request))
         self._wanted.add(self._count)

@@ -14,7 +14,6 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from inference import DrawParams
 from inference.files import tensors
 from legos_train.batch import Batch
 from legos_train.config import TrainConfig
@@ -29,13 +28,10 @@ from legos_train.model.tinker.reference import Reference
 from legos_train.model.tinker.sampler import TinkerEngine
 from legos_train.model.tinker.service import Service
 from legos_train.model.tinker.training import Training
+from legos_train.model.tinker.unsupported import check
 from legos_train.model.tinker.weights import RemoteWeights
 from legos_train.rollout import WeightReceiver
 
-SERVICE_DRAWS = ("temperature", "top_p")
-"""The numbers of `inference.DrawParams` that the sampling of the API has."""
-SERVICE_LOSSES = ("ppo", "importance_sampling", "cispo")
-"""The losses of the API, with ours of the same name; `TokenLoss.holds` says how each clips."""
 GRAD_NORM = ("grad_norm", "skyrl.ai/grad_norm", "grad_norm:mean")
 """Names of the gradient's norm in a server's answer to a step."""
 
@@ -317,25 +313,6 @@ class TinkerBackend:
 
     def _cannot(self, what: str) -> NoReturn:
         raise ConfigError(f"not supported by this backend: {what}")
-
-
-def check(config: TrainConfig) -> None:
-    """Rejects, in one message, settings without an equivalent in the Tinker API.
-
-    Raises:
-        ConfigError: names each, and what to write instead.
-    """
-    unknown = [name for name in DrawParams.of(config.sampling).unusual if name not in SERVICE_DRAWS]
-    wrong = {
-        f"sampling.{' and '.join(unknown)}; it has {', '.join(SERVICE_DRAWS)}": bool(unknown),
-        f"loss.name = {config.loss.name!r}; it has {', '.join(SERVICE_LOSSES)}": config.loss.name not in SERVICE_LOSSES,
-        "asynchronous.in_flight = 'keep' gives running requests new weights; use 'pin'": config.asynchronous.enabled
-        and config.asynchronous.in_flight == "keep",
-        "sampling.thinking_tokens closes thoughts while they are sampled; use none": config.sampling.thinking_tokens
-        is not None,
-    }
-    if found := [what for what, is_so in wrong.items() if is_so]:
-        raise ConfigError(f"the Tinker API cannot run these settings: {'; '.join(found)}")
 
 
 def _loss(gap: NDArray, new: NDArray, advantages: NDArray, settings: LossSettings) -> NDArray:

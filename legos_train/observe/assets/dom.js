@@ -45,3 +45,11 @@ function option(value, label, chosen) {
   node.selected = chosen;
   return node;
 }
+
+function nextTheme() {
+  const root = document.documentElement;
+  const next = { system: "light", light: "dark", dark: "system" }[root.dataset.theme ?? "system"];
+  if (next === "system") delete root.dataset.theme;
+  else root.dataset.theme = next;
+  byId("theme").textContent = `Theme: ${next}`;
+}

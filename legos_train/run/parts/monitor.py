@@ -203,10 +203,10 @@ class CollapseMonitor:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state_dict`. Raises ValueError if other numbers were watched; new ones start empty."""
-        if not set(state) <= set(self._watches):
+        """The inverse of `state_dict`. Raises ValueError if other numbers were watched."""
+        if set(state) != set(self._watches):
             raise ValueError(f"the monitor's state is of {sorted(state)}; this version watches {sorted(self._watches)}")
-        self._stretch = verdict.Stretch(**state.get("standstill", {}).get("stretch", {}))
+        self._stretch = verdict.Stretch(**state["standstill"]["stretch"])
         for name, kept in state.items():
             fields = {key: value for key, value in kept.items() if key != "stretch"}
             fields["recent"] = deque(kept["recent"], maxlen=self.settings.window)

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from legos_train.config import TrainConfig
+from legos_train.config import TrainConfig, sections
 from legos_train.league import MODES
+from legos_train.players import words
 from legos_train.settings import Section
 
 
 class Idle(NamedTuple):
-    """Settings of one section that have no effect, and the value of another setting that is the reason."""
+    """Settings of one section that have no effect, and the reason, usually the value of another setting."""
 
     section: str
     names: tuple[str, ...]
@@ -37,6 +38,11 @@ def without_effect(config: TrainConfig) -> list[str]:
             for idle in _of_loss(own)
             for each in _changed(getattr(own, idle.section), idle)
         )
+    for role, entry in config.actors.items():
+        if entry.model is not None and (words.is_code(entry.model) or words.is_strategy(entry.model)):
+            reason = f"{entry.model!r} is no language model"
+            asked = Idle(f"actors.{role}", ("system_prompt", *sections.OF_A_SEAT), reason)
+            said |= dict.fromkeys(_changed(entry, asked))
     return list(said)
 
 

@@ -104,14 +104,6 @@ async function look(generation) {
   setTimeout(() => look(next), document.hidden ? 10000 : 1000 * live.every);
 }
 
-function nextTheme() {
-  const root = document.documentElement;
-  const next = { system: "light", light: "dark", dark: "system" }[root.dataset.theme ?? "system"];
-  if (next === "system") delete root.dataset.theme;
-  else root.dataset.theme = next;
-  byId("theme").textContent = `Theme: ${next}`;
-}
-
 byId("text").addEventListener("input", (event) => set({ text: event.target.value }));
 byId("filters").addEventListener("submit", (event) => event.preventDefault());
 byId("numbers").addEventListener("toggle", drawFilters);

@@ -68,14 +68,6 @@ function nextColour() {
   setColour(modes[(modes.indexOf(document.body.dataset.colour) + 1) % modes.length]);
 }
 
-function nextTheme() {
-  const root = document.documentElement;
-  const next = { system: "light", light: "dark", dark: "system" }[root.dataset.theme ?? "system"];
-  if (next === "system") delete root.dataset.theme;
-  else root.dataset.theme = next;
-  byId("theme").textContent = `Theme: ${next}`;
-}
-
 function lostGames() {
   const seats = rows.flatMap((row) => row.seats);
   const some = (test) => seats.some(test) && !seats.every(test);
