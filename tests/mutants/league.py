@@ -27,8 +27,8 @@ MUTANTS = [
         ),
         (
             "one-share-for-all",
-            "share = self.rivals[focus].latest",
-            "share = self.settings.latest",
+            "own = self.rivals[focus].latest",
+            "own = None",
             "`latest` of a learner has no effect",
         ),
         (

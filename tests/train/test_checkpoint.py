@@ -119,6 +119,10 @@ def test_old_formats_are_refused_and_stay(tmp_path: Path) -> None:
     (directory / "manifest.json").write_bytes(checkpoint._render({**old, "sha256": checkpoint._seal(old)}))
     with pytest.raises(RunError, match=r"has format 2, this version of legos reads 3; use the version"):
         checkpoint.load_newest(tmp_path)
+    first = {key: value for key, value in manifest.items() if key not in ("sha256", "run")} | {"schema": 1}
+    (directory / "manifest.json").write_text(json.dumps(first))
+    with pytest.raises(RunError, match=r"has format 1, this version of legos reads 3; use the version"):
+        checkpoint.load_newest(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["step_5"], "an old checkpoint is not a broken one"
 
 
