@@ -122,9 +122,10 @@ def test_the_card_says_how_many_entries_of_the_tables_are_right(small: ModelPlay
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_whole_card_holds(small: ModelPlayer) -> None:
+    """But for rounding, and one action in 500: SPICE has 5 illegal ones on one processor and 4 on another."""
     table = card()
     for one in env_scores.measure_all(small, games=32):
         shares = [percent(cell) for cell in table[one.env_id][: len(env_scores.SETTINGS)]]
-        assert list(one.illegal.values()) == pytest.approx(shares, abs=0.002), one.env_id
+        assert list(one.illegal.values()) == pytest.approx(shares, abs=0.0005 + 1 / env_scores.ACTIONS), one.env_id
         shown = [float(cell) if cell else None for cell in table[one.env_id][len(shares) :]]
         assert [one.itself, one.best, one.scripted] == pytest.approx(shown, abs=0.002), one.env_id
