@@ -169,7 +169,7 @@ NUMBERS = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """One completion to sample.
 
@@ -200,7 +200,7 @@ class Delta(NamedTuple):
     version: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Completion:
     """The result of one request.
 

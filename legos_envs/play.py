@@ -69,7 +69,8 @@ class Runner:
     ):
         env.reset(seed=seed, options=dict(options or {}))
         self.env, self.seed, self.salt = env, seed, salt
-        self._done = False
+        self.done = False
+        """Whether the episode is over, and `episode` complete."""
         self.out: set[str] = set()
         env_id = env.metadata.get("name", type(env).__name__)
         self.episode = Episode(
@@ -83,14 +84,9 @@ class Runner:
             self._trajectory(agent)
         self._finish_if_over()
 
-    @property
-    def done(self) -> bool:
-        """Whether the episode is over, and `episode` complete."""
-        return self._done
-
     def pending(self) -> list[Decision]:
         """Hands out the decisions of all agents that can act, each exactly once."""
-        if self._done:
+        if self.done:
             return []
         env, out = self.env, self.out
         fresh = []
@@ -115,7 +111,7 @@ class Runner:
     def take(self, decision: Decision, turn: Turn) -> None:
         """As `answer`, with the turn to record."""
         env, agent = self.env, decision.agent
-        if self._done:
+        if self.done:
             raise RuntimeError(f"the episode is over; the answer of {agent!r} comes too late (see `done`)")
         self.out.discard(agent)
         if env.agent_selection != agent:
@@ -145,7 +141,7 @@ class Runner:
         else:
             if env.agents:
                 return
-        self._done = True
+        self.done = True
         for agent in env.agents:
             self._leave(agent)
         first, *others = (trajectory.info for trajectory in episode.trajectories.values())

@@ -17,7 +17,7 @@ FIXED_ACTOR, FIXED_ROLE = NOT_TRAINED_HERE = ("actor not trainable", "role not t
 """Reasons why the run does not train a seat that the environment declares trainable."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Job:
     """One fully specified episode to play.
 
@@ -46,6 +46,21 @@ class Job:
     train_roles: tuple[str, ...] | None = None
     title: str | None = None
     begin: tuple[tuple[str, Turn], ...] = ()
+
+    def seated(self, players: Mapping[str, Any]) -> Job:
+        """The job with players in place of actors, titled by its env's name in the arena."""
+        return Job(
+            self.env,
+            self.seed,
+            players,
+            self.args,
+            self.options,
+            self.group,
+            self.salt,
+            self.train_roles,
+            self.env,
+            self.begin,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """JSON values for another process. An episode that starts in the middle cannot be sent."""
