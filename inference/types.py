@@ -202,7 +202,7 @@ class Delta(NamedTuple):
 
 @dataclass(slots=True)
 class Completion:
-    """The result of one request.
+    """The result of one request. Its lists may be those of other results that ended alike: change copies only.
 
     Attributes:
         tokens: generated ids, the stop token included when one was sampled.

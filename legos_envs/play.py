@@ -67,21 +67,15 @@ class Runner:
         group: int | str | None = None,
         salt: int = 0,
     ):
-        env.reset(seed=seed, options=dict(options or {}))
+        options = dict(options or {})
+        env.reset(seed=seed, options=options.copy())
         self.env, self.seed, self.salt = env, seed, salt
         self.done = False
         """Whether the episode is over, and `episode` complete."""
         self.out: set[str] = set()
         env_id = env.metadata.get("name", type(env).__name__)
-        self.episode = Episode(
-            env_id,
-            seed,
-            dict(options or {}),
-            {},
-            group=group,
-        )
-        for agent in env.infos:
-            self._trajectory(agent)
+        trajectories = {agent: _begun(agent, info) for agent, info in env.infos.items()}
+        self.episode = Episode(env_id, seed, options, trajectories, group=group)
         self._finish_if_over()
 
     def pending(self) -> list[Decision]:
@@ -126,10 +120,10 @@ class Runner:
     def _trajectory(self, agent: str) -> Trajectory:
         """An agent's trajectory; in a foreign env an agent may join after the reset."""
         trajectories = self.episode.trajectories
-        if agent not in trajectories:
-            info = self.env.infos.get(agent, {})
-            trajectories[agent] = Trajectory(agent, info.get("role", agent), info.get("trainable", True))
-        return trajectories[agent]
+        trajectory = trajectories.get(agent)
+        if trajectory is None:
+            trajectory = trajectories[agent] = _begun(agent, self.env.infos.get(agent, {}))
+        return trajectory
 
     def _finish_if_over(self) -> None:
         env, episode = self.env, self.episode
@@ -152,11 +146,16 @@ class Runner:
     def _leave(self, agent: str) -> None:
         env, trajectory = self.env, self._trajectory(agent)
         _credit(trajectory, env._cumulative_rewards[agent])
-        what_to_choose = ("legal_actions", "action_mask")  # nothing left to choose; the turns record their own
-        trajectory.info = {key: value for key, value in env.infos[agent].items() if key not in what_to_choose}
+        info = trajectory.info = env.infos[agent].copy()
+        for what_to_choose in ("legal_actions", "action_mask"):  # nothing left to choose; the turns record their own
+            info.pop(what_to_choose, None)
         # Rules may revoke it at the end: a match voided by its judge must not be learned from.
-        trajectory.trainable &= bool(trajectory.info.get("trainable", True))
+        trajectory.trainable &= bool(info.get("trainable", True))
         self.episode.truncated |= bool(env.truncations[agent])
+
+
+def _begun(agent: str, info: Mapping[str, Any]) -> Trajectory:
+    return Trajectory(agent, info.get("role", agent), info.get("trainable", True))
 
 
 def ready_agents(env: AECEnv) -> Sequence[str]:

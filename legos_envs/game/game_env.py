@@ -6,7 +6,6 @@ deal and the actions runs its rules only where it comes to a new one (`tree.py`)
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -72,8 +71,10 @@ class GameEnv(TextEnv):
         tree, dealt = self._find_tree(), None
         self._node, self._running = None, True
         if tree is not None:
-            with contextlib.suppress(Exception):  # the rules raise it again, with a note that says where
+            try:
                 dealt = self.deal(Table(self, "", self.options))
+            except Exception:  # the rules raise it again, with a note that says where
+                dealt = None
         known = None if tree is None or dealt is None else tree.deals.get(dealt)
         if known is not None:
             self.agents = self.possible_agents.copy()

@@ -94,18 +94,19 @@ def mark_untrained(episode: Episode, job: Job, declared: Mapping[str, bool]) -> 
         job: its job.
         declared: agent -> whether the env declared its seat trainable at the start.
     """
-    finite = all(math.isfinite(trajectory.total) for trajectory in episode.trajectories.values())
-    for trajectory in episode.trajectories.values():
+    finite = all([math.isfinite(trajectory.total) for trajectory in episode.trajectories.values()])
+    for agent, trajectory in episode.trajectories.items():
         if not finite:  # one bad reward makes the whole episode useless; it must not reach a mean or a store
             trajectory.carry = 0.0
             for turn in trajectory.turns:
                 turn.reward = 0.0
-        actor = actors.lookup(job.players, trajectory.agent, trajectory.role, declared[trajectory.agent])
+        trainable = declared[agent]
+        actor = actors.lookup(job.players, agent, trajectory.role, trainable)
         trajectory.info["player"] = actor.player
         if actor.learner is not None:
             trajectory.info["learner"] = actor.learner
         reason = None
-        if not declared[trajectory.agent]:
+        if not trainable:
             reason = "not trained by the environment"
         elif not trajectory.trainable:
             reason = TAKEN_BACK
