@@ -94,7 +94,7 @@ class SamePromptCredit(RemembersBaselines):
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
         """See `CreditAssigner.assign`. Each call is one batch, after which the role baselines are updated."""
         numbers: dict[Hashable, int] = {}  # of the prompts, in the order in which they were first read
-        same: dict[tuple[Key, int], int] = {}  # the same by the ids of observations, which many turns share
+        same: dict[Key, dict[int, int]] = defaultdict(dict)  # the same by the ids of observations, which turns share
         every: list[list[float]] = []  # by prompt: targets in the batch
         seen: dict[Key, list[float]] = defaultdict(list)
         rows: list[tuple[list[tuple[str, Key, list[float], list[int]]], dict[int, list[float]]]] = []
@@ -102,12 +102,12 @@ class SamePromptCredit(RemembersBaselines):
             row, own = [], dict[int, list[float]]()  # the targets of the episode's prompts
             for trajectory in trained(episode):
                 key = episode.env_id, trajectory.role
-                targets, prompts = self.targets(trajectory), []
+                known, targets, prompts = same[key], self.targets(trajectory), []
                 for turn, target in zip(trajectory.turns, targets, strict=True):
-                    prompt = same.get((key, id(turn.observation)))
+                    prompt = known.get(id(turn.observation))
                     if prompt is None:
                         prompt = numbers.setdefault((key, prompt_key(turn)), len(numbers))
-                        same[key, id(turn.observation)] = prompt
+                        known[id(turn.observation)] = prompt
                         if prompt == len(every):
                             every.append([])
                     prompts.append(prompt)
