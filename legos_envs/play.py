@@ -73,22 +73,17 @@ class Runner:
         self.done = False
         """Whether the episode is over, and `episode` complete."""
         self.out: set[str] = set()
-        self._may_share = hasattr(env, "_shown")
+        self._now = _position(env)
         env_id = env.metadata.get("name", type(env).__name__)
-        trajectories = {agent: _begun(agent, info) for agent, info in self._position.infos.items()}
+        trajectories = {agent: _begun(agent, info) for agent, info in self._now.infos.items()}
         self.episode = Episode(env_id, seed, options, trajectories, group=group)
         self._finish_if_over()
-
-    @property
-    def _position(self) -> Any:
-        """Where rewards, infos and ends are read: the env, or what it shares with others at the same position."""
-        return (self.env._shown if self._may_share else None) or self.env  # type: ignore[attr-defined]
 
     def pending(self) -> list[Decision]:
         """Hands out the decisions of all agents that can act, each exactly once."""
         if self.done:
             return []
-        env, out, infos = self.env, self.out, self._position.infos
+        env, out, infos = self.env, self.out, self._now.infos
         fresh = []
         for agent in ready_agents(env):
             if agent not in out:
@@ -117,10 +112,11 @@ class Runner:
         if env.agent_selection != agent:
             env.select(agent)  # type: ignore[attr-defined]
         trajectory = self.episode.trajectories[agent]
-        _credit(trajectory, self._position._cumulative_rewards[agent])
+        _credit(trajectory, self._now._cumulative_rewards[agent])
         trajectory.turns.append(turn)
         self.episode.order.append(agent)
         env.step(turn.action)
+        self._now = _position(env)
         self._finish_if_over()
 
     def _trajectory(self, agent: str) -> Trajectory:
@@ -132,29 +128,27 @@ class Runner:
         return trajectory
 
     def _finish_if_over(self) -> None:
-        env, episode = self.env, self.episode
+        env, episode, now = self.env, self.episode, self._now
         while (agent := env.agent_selection) in env.agents:
-            now = self._position
             if not (now.terminations[agent] or now.truncations[agent]):
                 return
             if all([now.terminations[other] or now.truncations[other] for other in env.agents]):
                 break
-            self._leave(agent, now)  # in a foreign env an agent may leave before the others
+            self._leave(agent)  # in a foreign env an agent may leave before the others
             env.step(None)
         else:
             if env.agents:
                 return
         self.done = True
-        now = self._position
         for agent in env.agents:
-            self._leave(agent, now)
+            self._leave(agent)
         first, *others = (trajectory.info for trajectory in episode.trajectories.values())
         for key, value in first.items():
             if key not in SEAT_FACTS and all(key in info and info[key] == value for info in others):
                 episode.info[key] = value
 
-    def _leave(self, agent: str, now: Any) -> None:
-        trajectory = self._trajectory(agent)
+    def _leave(self, agent: str) -> None:
+        now, trajectory = self._now, self._trajectory(agent)
         _credit(trajectory, now._cumulative_rewards[agent])
         what_to_choose = ("legal_actions", "action_mask")  # nothing left to choose; the turns record their own
         info = {key: value for key, value in now.infos[agent].items() if key not in what_to_choose}
@@ -164,6 +158,11 @@ class Runner:
         # Rules may revoke it at the end: a match voided by its judge must not be learned from.
         trajectory.trainable &= bool(info.get("trainable", True))
         self.episode.truncated |= bool(now.truncations[agent])
+
+
+def _position(env: AECEnv) -> Any:
+    """Where rewards, infos and ends are read: the env, or what it shares with others at the same position."""
+    return getattr(env, "_shown", None) or env
 
 
 def _begun(agent: str, info: Mapping[str, Any]) -> Trajectory:
