@@ -54,9 +54,9 @@ class ReturnScale:
         large = {key: scale for key in self._moments if (scale := self.scale(*key)) > 1.0}
         for episode, given in zip(episodes, advantages, strict=True) if large else ():
             for agent, values in given.items():
-                divisor = large.get((episode.env_id, episode.trajectories[agent].role))
-                if divisor is not None:
-                    given[agent] = values / divisor
+                key = episode.env_id, episode.trajectories[agent].role
+                if key in large:
+                    given[agent] = values / large[key]
         return advantages
 
     def scale(self, env_id: str, role: str) -> float:
