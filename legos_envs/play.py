@@ -67,37 +67,28 @@ class Runner:
         group: int | str | None = None,
         salt: int = 0,
     ):
-        env.reset(seed=seed, options=dict(options or {}))
+        options = dict(options or {})
+        env.reset(seed=seed, options=options.copy())
         self.env, self.seed, self.salt = env, seed, salt
-        self._done = False
-        self.out: set[str] = set()
-        env_id = env.metadata.get("name", type(env).__name__)
-        self.episode = Episode(
-            env_id,
-            seed,
-            dict(options or {}),
-            {},
-            group=group,
-        )
-        for agent in env.infos:
-            self._trajectory(agent)
-        self._finish_if_over()
-
-    @property
-    def done(self) -> bool:
+        self.done = False
         """Whether the episode is over, and `episode` complete."""
-        return self._done
+        self.out: set[str] = set()
+        self._now = _position(env)
+        env_id = env.metadata.get("name", type(env).__name__)
+        trajectories = {agent: _begun(agent, info) for agent, info in self._now.infos.items()}
+        self.episode = Episode(env_id, seed, options, trajectories, group=group)
+        self._finish_if_over()
 
     def pending(self) -> list[Decision]:
         """Hands out the decisions of all agents that can act, each exactly once."""
-        if self._done:
+        if self.done:
             return []
-        env, out = self.env, self.out
+        env, out, infos = self.env, self.out, self._now.infos
         fresh = []
         for agent in ready_agents(env):
             if agent not in out:
                 out.add(agent)
-                info = env.infos[agent]
+                info = infos[agent].copy()
                 trajectory = self._trajectory(agent)
                 fresh.append(
                     Decision(
@@ -115,37 +106,40 @@ class Runner:
     def take(self, decision: Decision, turn: Turn) -> None:
         """As `answer`, with the turn to record."""
         env, agent = self.env, decision.agent
-        if self._done:
+        if self.done:
             raise RuntimeError(f"the episode is over; the answer of {agent!r} comes too late (see `done`)")
         self.out.discard(agent)
         if env.agent_selection != agent:
             env.select(agent)  # type: ignore[attr-defined]
         trajectory = self.episode.trajectories[agent]
-        _credit(trajectory, env._cumulative_rewards[agent])
+        _credit(trajectory, self._now._cumulative_rewards[agent])
         trajectory.turns.append(turn)
         self.episode.order.append(agent)
         env.step(turn.action)
+        self._now = _position(env)
         self._finish_if_over()
 
     def _trajectory(self, agent: str) -> Trajectory:
         """An agent's trajectory; in a foreign env an agent may join after the reset."""
         trajectories = self.episode.trajectories
-        if agent not in trajectories:
-            info = self.env.infos.get(agent, {})
-            trajectories[agent] = Trajectory(agent, info.get("role", agent), info.get("trainable", True))
-        return trajectories[agent]
+        trajectory = trajectories.get(agent)
+        if trajectory is None:
+            trajectory = trajectories[agent] = _begun(agent, self.env.infos.get(agent, {}))
+        return trajectory
 
     def _finish_if_over(self) -> None:
-        env, episode = self.env, self.episode
-        while (agent := env.agent_selection) in env.agents and (env.terminations[agent] or env.truncations[agent]):
-            if all(env.terminations[other] or env.truncations[other] for other in env.agents):
+        env, episode, now = self.env, self.episode, self._now
+        while (agent := env.agent_selection) in env.agents:
+            if not (now.terminations[agent] or now.truncations[agent]):
+                return
+            if all([now.terminations[other] or now.truncations[other] for other in env.agents]):
                 break
             self._leave(agent)  # in a foreign env an agent may leave before the others
             env.step(None)
         else:
             if env.agents:
                 return
-        self._done = True
+        self.done = True
         for agent in env.agents:
             self._leave(agent)
         first, *others = (trajectory.info for trajectory in episode.trajectories.values())
@@ -154,13 +148,25 @@ class Runner:
                 episode.info[key] = value
 
     def _leave(self, agent: str) -> None:
-        env, trajectory = self.env, self._trajectory(agent)
-        _credit(trajectory, env._cumulative_rewards[agent])
+        now, trajectory = self._now, self._trajectory(agent)
+        _credit(trajectory, now._cumulative_rewards[agent])
         what_to_choose = ("legal_actions", "action_mask")  # nothing left to choose; the turns record their own
-        trajectory.info = {key: value for key, value in env.infos[agent].items() if key not in what_to_choose}
+        info = {key: value for key, value in now.infos[agent].items() if key not in what_to_choose}
+        if "offenders" in info:
+            info["offenders"] = [*info["offenders"]]
+        trajectory.info = info
         # Rules may revoke it at the end: a match voided by its judge must not be learned from.
-        trajectory.trainable &= bool(trajectory.info.get("trainable", True))
-        self.episode.truncated |= bool(env.truncations[agent])
+        trajectory.trainable &= bool(info.get("trainable", True))
+        self.episode.truncated |= bool(now.truncations[agent])
+
+
+def _position(env: AECEnv) -> Any:
+    """Where rewards, infos and ends are read: the env, or what it shares with others at the same position."""
+    return getattr(env, "_shown", None) or env
+
+
+def _begun(agent: str, info: Mapping[str, Any]) -> Trajectory:
+    return Trajectory(agent, info.get("role", agent), info.get("trainable", True))
 
 
 def ready_agents(env: AECEnv) -> Sequence[str]:

@@ -73,37 +73,39 @@ class Delivery:
         completions = []
         for ids, row, sampled_logprobs, reason in finished:
             versions = _versions(row) if row.switches else None
+            tokens, logprobs, sampled = row.tokens.copy(), row.logprobs.copy(), sampled_logprobs.copy()
             parked = learnt = False
             for request_id in ids.tolist():
                 ticket = self.tickets.pop(request_id)
-                if ticket.request.park and not parked and reason in ("stop", "length") and not row.switches:
+                request, adapter = ticket.request, ticket.adapter
+                count = request.sampling.top_logprobs
+                if request.park and not parked and reason in ("stop", "length") and not row.switches:
                     self._runner.park(kv, row, (*row.prompt, *row.tokens)[: row.pos])
                     parked = True
-                if ticket.request.sampling.speculate:
+                if request.sampling.speculate:
                     self.speculating -= 1
                     if not learnt and reason in ("stop", "length"):
                         self.drafts.learn(row.prompt, row.tokens)
                         learnt = True
                 if request_id in self._streams:
-                    self._stream(request_id, row, ticket.request.sampling.top_logprobs)
+                    self._stream(request_id, row, count)
                     del self._streams[request_id]
-                self._bank.release(ticket.adapter)
-                count = ticket.request.sampling.top_logprobs
+                self._bank.release(adapter)
                 completions.append(
                     Completion(
                         request_id,
-                        row.tokens.copy(),
-                        row.logprobs.copy(),
-                        sampled_logprobs.copy(),
+                        tokens,
+                        logprobs,
+                        sampled,
                         reason,
-                        ticket.adapter.name,
-                        ticket.adapter.version,
+                        adapter.name,
+                        adapter.version,
                         ticket.prompt_tokens,
                         row.cached if request_id == row.leader else ticket.prompt_tokens,
                         error,
                         [top[:count] for top in row.tops] if count else None,
                         versions,
-                        None if ticket.adapter.name is None else ticket.adapter.digest,
+                        None if adapter.name is None else adapter.digest,
                     )
                 )
         return completions

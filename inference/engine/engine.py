@@ -128,6 +128,7 @@ class Engine(ExactEvaluation):
             lookahead=looks_ahead(lookahead, self._runner.forward),
         )
         self._scheduler = self._stepper.scheduler
+        self._longest = self._stepper.longest(1, self.context)
         self._next_id = 0
         self._closed = False
 
@@ -370,7 +371,7 @@ class Engine(ExactEvaluation):
         return room
 
     def _check_room(self, new_tokens: int, prompt_tokens: int) -> None:
-        if self._stepper.row_limit(prompt_tokens + new_tokens) < 1:
+        if prompt_tokens + new_tokens > self._longest:
             raise ValueError(
                 f"{prompt_tokens} prompt and {new_tokens} new tokens need more keys and values than "
                 f"max_kv_bytes={self._stepper.max_kv_bytes} holds; lower max_tokens or raise max_kv_bytes"

@@ -6,18 +6,18 @@ deal and the actions runs its rules only where it comes to a new one (`tree.py`)
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from legos_envs import parsing
 from legos_envs.game.game_rules import Game, InfoSet, State
-from legos_envs.game.tree import MAX_CHARS, MAX_DEPTH, GameTree, Node, SharedMessage, tree_of
+from legos_envs.game.tree import MAX_CHARS, MAX_DEPTH, GameTree, Node, Recorded, SharedMessage, tree_of
 from legos_envs.table import Rules, Table
 from legos_envs.text_env import TextEnv, write_prompt
 
-COPIED = ("rewards", "_cumulative_rewards", "terminations", "truncations", "_returns")
-"""Attributes of an env, all of them flat dicts, that change in the course of an episode."""
+SHOWN = ("rewards", "_cumulative_rewards", "terminations", "truncations", "infos")
+"""Attributes of an env that callers get to see, and may change."""
 
 
 class GameEnv(TextEnv):
@@ -70,10 +70,12 @@ class GameEnv(TextEnv):
 
     def _open(self) -> None:
         tree, dealt = self._find_tree(), None
-        self._node, self._running = None, True
+        self._node, self._shown, self._running = None, None, True
         if tree is not None:
-            with contextlib.suppress(Exception):  # the rules raise it again, with a note that says where
+            try:
                 dealt = self.deal(Table(self, "", self.options))
+            except Exception:  # the rules raise it again, with a note that says where
+                dealt = None
         known = None if tree is None or dealt is None else tree.deals.get(dealt)
         if known is not None:
             self.agents = self.possible_agents.copy()
@@ -116,40 +118,47 @@ class GameEnv(TextEnv):
             self._tree = tree_of(type(self), args, kwargs, settings)
         return self._tree
 
-    def _recorded(self) -> dict[str, Any]:
+    def _recorded(self) -> Recorded:
         """What the env is now, apart from everything that goes on changing."""
         self._share_messages()
         if not self.ended:
             for agent in self._waiting:
                 self.observe(agent)  # so that all who come here read the same object
-        copied = {name: getattr(self, name).copy() for name in COPIED}
-        return {
-            **copied,
+        state = {
+            "_returns": self._returns.copy(),
             "_conversations": self._conversations.copy(),
             "_facts": {agent: facts.copy() for agent, facts in self._facts.items()},
-            "infos": _copied(self.infos),
             "_waiting": dict.fromkeys(self._waiting),
             "agent_selection": self.agent_selection,
             "ended": self.ended,
         }
+        return state, SimpleNamespace(**{name: _copied(getattr(self, name)) for name in SHOWN})
 
     def _share_messages(self) -> None:
         self._conversations.convert(_shared)
 
     def _enter(self, node: Node) -> None:
-        """Becomes what was recorded; whatever callers get to see is a copy."""
-        state = node.state
-        self.__dict__.update(state)
-        self.rewards = state["rewards"].copy()
-        self._cumulative_rewards = state["_cumulative_rewards"].copy()
-        self.terminations, self.truncations = state["terminations"].copy(), state["truncations"].copy()
-        self.infos = _copied(state["infos"])
-        self._node, self._running = node, False
+        """Becomes what was recorded; what callers get to see is copied only when they look, see `__getattr__`."""
+        own = self.__dict__
+        if not own.keys().isdisjoint(SHOWN):
+            for name in SHOWN:
+                own.pop(name, None)
+        own.update(node.state)
+        self._node, self._shown, self._running = node, node.shown, False
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """A copy of what was recorded, which is the env's own from then on."""
+            if name in SHOWN and self._shown is not None:
+                setattr(self, name, _copied(getattr(self._shown, name)))
+                return self.__dict__[name]
+            return super().__getattr__(name)
 
     def _catch_up(self) -> None:
         """Runs the rules to where the episode is."""
         log, mode, self.render_mode = self.log, self.render_mode, None
-        self._waiting = {}
+        self._waiting, self._shown = {}, None
         try:
             super()._open()
             for agent, action in log:
@@ -178,10 +187,8 @@ def _shared(message: Mapping[str, str]) -> SharedMessage:
     return message if isinstance(message, SharedMessage) else SharedMessage(message)
 
 
-def _copied(infos: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Infos that share nothing that can be changed: what is in them is plain, apart from the list of offenders."""
-    copied = {agent: info.copy() for agent, info in infos.items()}
-    for info in copied.values():
-        if "offenders" in info:
-            info["offenders"] = [*info["offenders"]]
-    return copied
+def _copied(value: Any) -> Any:
+    """A copy that shares nothing that can be changed, of plain values in dicts and lists."""
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in value.items()}
+    return value.copy() if isinstance(value, list) else value

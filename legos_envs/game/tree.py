@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 MAX_POSITIONS = 4096
@@ -38,20 +39,26 @@ class SharedMessage(dict[str, str]):
         return dict, ({**self},)
 
 
+Recorded = tuple[Mapping[str, Any], SimpleNamespace]
+"""`Node.state` and `Node.shown`."""
+
+
 class Node:
     """What an env is after a deal and some actions.
 
     Attributes:
         state: its attributes.
+        shown: further attributes, which an env copies for callers that look at them.
         entry: the line of its log that led here.
         depth: how many actions led here.
         after: the positions reached from here, by the text of the action.
     """
 
-    __slots__ = ("after", "depth", "entry", "state")
+    __slots__ = ("after", "depth", "entry", "shown", "state")
 
-    def __init__(self, state: Mapping[str, Any], entry: tuple[str, str] = ("", ""), depth: int = 0):
-        self.state, self.entry, self.depth = state, entry, depth
+    def __init__(self, recorded: Recorded, entry: tuple[str, str] = ("", ""), depth: int = 0):
+        self.state, self.shown = recorded
+        self.entry, self.depth = entry, depth
         self.after: dict[str, Node] = {}
 
 
@@ -62,16 +69,16 @@ class GameTree:
         self.deals: dict[Hashable, Node] = {}
         self.count = 0
 
-    def begin(self, dealt: Hashable, state: Mapping[str, Any]) -> Node:
+    def begin(self, dealt: Hashable, recorded: Recorded) -> Node:
         """Records what an env is after a deal."""
         self._grow()
-        node = self.deals[dealt] = Node(state)
+        node = self.deals[dealt] = Node(recorded)
         return node
 
-    def go_on(self, before: Node, action: str, entry: tuple[str, str], state: Mapping[str, Any]) -> Node:
+    def go_on(self, before: Node, action: str, entry: tuple[str, str], recorded: Recorded) -> Node:
         """Records what an env is after an action."""
         self._grow()
-        node = before.after[action] = Node(state, entry, before.depth + 1)
+        node = before.after[action] = Node(recorded, entry, before.depth + 1)
         return node
 
     def _grow(self) -> None:

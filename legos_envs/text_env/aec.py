@@ -70,6 +70,8 @@ class TextEnv(RulesRunner, AECEnv[str, dict, str]):
     """Whether steps compare formulas or run programs, and so may take a second: code that plays many episodes at once
     may step such an env in a thread."""
     max_action_chars: ClassVar[int] = 65536
+    _shown: Any = None
+    """What has the same rewards, infos and ends, if envs share it; a `Runner`, which only reads, spares the copies."""
     seats: Mapping[str, Seat]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> TextEnv:

@@ -133,7 +133,7 @@ def mean(values: Sequence[float]) -> float:
 
     Of equal values it is that value: a quotient may differ from it by rounding, which would pass for an advantage.
     """
-    if min(values) == max(values):
+    if len(values) == 1 or min(values) == max(values):
         return values[0]
     return math.fsum(values) / len(values)
 

@@ -94,36 +94,37 @@ class SamePromptCredit(RemembersBaselines):
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
         """See `CreditAssigner.assign`. Each call is one batch, after which the role baselines are updated."""
         numbers: dict[Hashable, int] = {}  # of the prompts, in the order in which they were first read
-        same: dict[tuple[Key, int], int] = {}  # the same by the ids of observations, which many turns share
+        same: dict[Key, dict[int, int]] = defaultdict(dict)  # the same by the ids of observations, which turns share
         every: list[list[float]] = []  # by prompt: targets in the batch
         seen: dict[Key, list[float]] = defaultdict(list)
-        rows: list[tuple[list[tuple[Trajectory, list[float], list[int]]], dict[int, list[float]]]] = []
+        rows: list[tuple[list[tuple[str, Key, list[float], list[int]]], dict[int, list[float]]]] = []
         for episode in episodes:
             row, own = [], dict[int, list[float]]()  # the targets of the episode's prompts
             for trajectory in trained(episode):
                 key = episode.env_id, trajectory.role
-                targets, prompts = self.targets(trajectory), []
+                known, targets, prompts = same[key], self.targets(trajectory), []
                 for turn, target in zip(trajectory.turns, targets, strict=True):
-                    prompt = same.get((key, id(turn.observation)))
+                    prompt = known.get(id(turn.observation))
                     if prompt is None:
                         prompt = numbers.setdefault((key, prompt_key(turn)), len(numbers))
-                        same[key, id(turn.observation)] = prompt
+                        known[id(turn.observation)] = prompt
                         if prompt == len(every):
                             every.append([])
                     prompts.append(prompt)
                     every[prompt].append(target)
                     own.setdefault(prompt, []).append(target)
                 seen[key].append(mean(targets))
-                row.append((trajectory, targets, prompts))
+                row.append((trajectory.agent, key, targets, prompts))
             rows.append((row, own))
         sums = [math.fsum(values) for values in every]
+        priors = {key: self.baselines(*key) for key in seen}
         out: list[Advantages] = []
-        for episode, (row, own) in zip(episodes, rows, strict=True):
+        for row, own in rows:
             advantages: Advantages = {}
-            for trajectory, targets, prompts in row:
-                prior = self.baselines(episode.env_id, trajectory.role)
+            for agent, key, targets, prompts in row:
+                prior = priors[key]
                 values = [t - self._baseline(sums[p], len(every[p]), own[p], prior) for t, p in zip(targets, prompts)]
-                advantages[trajectory.agent] = np.array(values)
+                advantages[agent] = np.array(values)
             out.append(advantages)
         self.baselines.fold(seen)
         return out

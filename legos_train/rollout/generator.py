@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Generator as Steps
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -119,7 +118,7 @@ class LocalGenerator:
             if key not in seated:
                 make = partial(self.make_env, job.env, **job.args)
                 seated[key] = self.roster.players(job.players, job.env, make)
-            out.append(replace(job, players=seated[key], title=job.env))
+            out.append(job.seated(seated[key]))
         return out
 
     def publish(self, name: str, weights: Any, version: int) -> None:

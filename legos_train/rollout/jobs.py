@@ -17,7 +17,7 @@ FIXED_ACTOR, FIXED_ROLE = NOT_TRAINED_HERE = ("actor not trainable", "role not t
 """Reasons why the run does not train a seat that the environment declares trainable."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Job:
     """One fully specified episode to play.
 
@@ -46,6 +46,21 @@ class Job:
     train_roles: tuple[str, ...] | None = None
     title: str | None = None
     begin: tuple[tuple[str, Turn], ...] = ()
+
+    def seated(self, players: Mapping[str, Any]) -> Job:
+        """The job with players in place of actors, titled by its env's name in the arena."""
+        return Job(
+            self.env,
+            self.seed,
+            players,
+            self.args,
+            self.options,
+            self.group,
+            self.salt,
+            self.train_roles,
+            self.env,
+            self.begin,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """JSON values for another process. An episode that starts in the middle cannot be sent."""
@@ -79,18 +94,19 @@ def mark_untrained(episode: Episode, job: Job, declared: Mapping[str, bool]) -> 
         job: its job.
         declared: agent -> whether the env declared its seat trainable at the start.
     """
-    finite = all(math.isfinite(trajectory.total) for trajectory in episode.trajectories.values())
-    for trajectory in episode.trajectories.values():
+    finite = all([math.isfinite(trajectory.total) for trajectory in episode.trajectories.values()])
+    for agent, trajectory in episode.trajectories.items():
         if not finite:  # one bad reward makes the whole episode useless; it must not reach a mean or a store
             trajectory.carry = 0.0
             for turn in trajectory.turns:
                 turn.reward = 0.0
-        actor = actors.lookup(job.players, trajectory.agent, trajectory.role, declared[trajectory.agent])
+        trainable = declared[agent]
+        actor = actors.lookup(job.players, agent, trajectory.role, trainable)
         trajectory.info["player"] = actor.player
         if actor.learner is not None:
             trajectory.info["learner"] = actor.learner
         reason = None
-        if not declared[trajectory.agent]:
+        if not trainable:
             reason = "not trained by the environment"
         elif not trajectory.trainable:
             reason = TAKEN_BACK

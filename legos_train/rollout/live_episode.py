@@ -20,10 +20,9 @@ TOKENS = ("prompt_tokens", "action_tokens", "logprobs", "policy_version", "finis
 
 @dataclass(slots=True)
 class OpenTurn:
-    """A single message, the prompt made from it, and the model's reply (None: not yet)."""
+    """A single message, and the model's reply (None: not yet)."""
 
     messages: tuple[dict[str, str], ...]
-    prompt: tuple[int, ...]
     reply: Sequence[int] | None = None
 
 
@@ -37,7 +36,7 @@ class LiveEpisode:
         declared: agent -> whether the env trains the seat.
         slow: whether its steps may take long (`slow_steps.py`).
         conversations: of model seats that were asked with more than a single message.
-        begun: of the others, the last prompt and reply: a conversation is only made where a second message comes.
+        begun: of the others, the last message and reply: a conversation is only made where a second message comes.
     """
 
     index: int

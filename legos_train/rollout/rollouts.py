@@ -241,7 +241,7 @@ class Rollouts:
             if len(self._questions) >= MAX_QUESTIONS:
                 self._questions.clear()
             self._questions[key] = known
-        game.begun[agent] = OpenTurn(messages, known.prompt)
+        game.begun[agent] = OpenTurn(messages)
         return known.prompt, known.sampling.seeded(decision.seed)
 
     @staticmethod
@@ -279,19 +279,20 @@ class Rollouts:
         """Steps a game with its engine's output; False if that continues in a thread."""
         if completion.finish_reason == "error":
             raise RuntimeError(f"the engine failed on {decision.agent!r}: {completion.error}")
-        game.record(decision.agent, completion.tokens)
+        tokens, versions = completion.tokens, completion.token_versions
+        game.record(decision.agent, tokens)
         turn = Turn(
             decision.messages,
-            player.renderer.reply(completion.tokens),
+            player.renderer.reply(tokens),
             0.0,
             decision.legal_actions,
             prompt,
-            completion.tokens,
+            tokens,
             completion.logprobs,
-            min(completion.token_versions or [completion.policy_version]),
+            min(versions) if versions else completion.policy_version,
             completion.finish_reason,
-            completion.token_versions,
-            player.written(prompt, completion.tokens, sampling),
+            versions,
+            player.written(prompt, tokens, sampling),
         )
         return self._step(game, decision, turn)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import legos_envs
+from legos_envs import Runner
 from legos_envs.game import GameEnv, tree
 from legos_envs.games.kuhn_poker import KuhnPoker
 
@@ -103,6 +104,22 @@ def test_changes_to_a_list_of_offenders_stay_in_it():
         env.step("nonsense")
         assert env.infos["player_1"]["offenders"] == ["player_0"]
         env.infos["player_1"]["offenders"].append("player_1")
+
+
+def test_changes_to_what_a_runner_hands_out_stay_in_its_episode():
+    for _ in range(3):  # runs the rules; takes over what was recorded, twice
+        runner = Runner(KuhnPoker(invalid_retries=0, invalid_reward=-3.5), 0)
+        (decision,) = runner.pending()
+        assert decision.info["role"] == "player_0"
+        decision.info["role"] = "somebody else"
+        runner.answer(decision, "nonsense")
+        for trajectory in runner.episode.trajectories.values():
+            assert trajectory.info["role"] == trajectory.role == trajectory.agent
+            assert trajectory.info["offenders"] == ["player_0"]
+        for trajectory in runner.episode.trajectories.values():
+            trajectory.info["role"] = "somebody else"
+            trajectory.info["offenders"].append("player_1")
+        assert runner.episode.returns["player_0"] == -3.5
 
 
 def test_a_message_that_episodes_share_cannot_be_changed_but_copied():

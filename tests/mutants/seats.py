@@ -172,7 +172,7 @@ MUTANTS = [
         ),
         (
             "judges-are-trained",
-            "        if not declared[trajectory.agent]:\n",
+            "        if not trainable:\n",
             "        if False:\n",
             "seats that the env does not train count as taken back, and so among the policy's own",
             "tests/train/test_arena.py::test_a_judge_without_an_entry_is_the_base_or_code_at_temperature_0_and_never_trained",
