@@ -71,10 +71,10 @@ def learners(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def report(trainer: Trainer, seed: int) -> None:
-    """One line: the NashConv of what there is after a step."""
+    """One line: the NashConv of what there is after a step; in mirror play there is no mixture."""
     parts, league = trainer.parts, trainer.parts.league
-    assert league is not None
-    fill_payoffs(parts, league)
+    if league is not None:
+        fill_payoffs(parts, league)
     numbers = {**parts.measurer.measure(actors.POLICY), **league_value(parts)}
     used = resource.getrusage(resource.RUSAGE_SELF)
     print(
@@ -82,8 +82,8 @@ def report(trainer: Trainer, seed: int) -> None:
         + "".join(
             f"{key.rpartition('/')[0] or 'last'} {n:.4f}  " for key, n in numbers.items() if key.endswith("nash_conv")
         )
-        + f"mixture {numbers[eval_numbers.MIXTURE]:.4f}  of {len(league.pool)} snapshots  "
-        f"{used.ru_utime + used.ru_stime:.0f} CPU-s",
+        + ("" if league is None else f"mixture {numbers[eval_numbers.MIXTURE]:.4f}  of {len(league.pool)} snapshots  ")
+        + f"{used.ru_utime + used.ru_stime:.0f} CPU-s",
         flush=True,
     )
 

@@ -72,12 +72,14 @@ class SeatPlan:
                 return found
         return ()
 
-    def claims(self, env: str) -> list[tuple[str, ...]]:
-        """The learners that play each side of an env."""
-        slot = self.envs[env]
+    def sides(self, slot: EnvSlot) -> list[list[str]]:
+        """The seats of an env that the run trains, by side."""
         live = self.live(slot, self.trained_roles(slot))
-        sides = sides_of(live, {agent: slot.seats[agent][0] for agent in live})
-        return [self.claimants(slot, side[0]) for side in sides]
+        return sides_of(live, {agent: slot.seats[agent][0] for agent in live})
+
+    def claims(self, slot: EnvSlot) -> list[tuple[str, ...]]:
+        """The learners that play each side of an env."""
+        return [self.claimants(slot, side[0]) for side in self.sides(slot)]
 
     @property
     def rivals(self) -> bool:

@@ -16,7 +16,7 @@ from legos_train.errors import ConfigError
 from legos_train.league.league_settings import LeagueSettings
 from legos_train.league.modes import Mixture
 from legos_train.league.nash import require_scipy
-from legos_train.league.seating import Lineup, check_seats, draw, seat, sides_of
+from legos_train.league.seating import Assignment, check_seats, draw, seat, sides_of
 from legos_train.league.standing import LEARNER, Standing
 from legos_train.rollout import filters
 
@@ -167,9 +167,9 @@ class League:
         roles: Mapping[str, str],
         env: str,
         claims: Mapping[str, Sequence[str]],
-    ) -> Lineup:
+    ) -> Assignment:
         """Who plays the seats, see `plan`; `claims` are the learners of each seat."""
-        return Lineup({}, self.plan(step, number, seats, roles, env))
+        return Assignment({}, self.plan(step, number, seats, roles, env))
 
     def plan(
         self,

@@ -13,7 +13,7 @@ from legos_envs.table import keyed_generator
 from legos_train.league.league import League
 from legos_train.league.league_settings import LeagueSettings
 from legos_train.league.modes import Mixture
-from legos_train.league.seating import Lineup, check_seats, draw, sides_of
+from legos_train.league.seating import Assignment, check_seats, draw, sides_of
 from legos_train.players import actors
 from legos_train.rollout import filters
 
@@ -85,13 +85,13 @@ class RivalLeague(League):
         roles: Mapping[str, str],
         env: str,
         claims: Mapping[str, Sequence[str]],
-    ) -> Lineup:
+    ) -> Assignment:
         """Who plays the seats of a game, and who learns from it.
 
         Each game has a *focus*: one learner, which takes one side, learns from the game and chooses its opponents: the
         current weights of learners or members of the pool, of those in `Rival.opponents`. Games come in rounds, in
         which every learner takes every side it may play once, against opponents chosen alike. A learner met with its
-        current weights also learns if the focus is among its own opponents.
+        current weights also learns if all it meets in shared sides are among its own opponents.
 
         Args:
             step: number of the step that is played, from 1.
@@ -115,7 +115,7 @@ class RivalLeague(League):
             for (at, among), point in zip(opposed.items(), points):
                 mixture = self.mixture(at if len(sides) == 2 else None, env, learner=focus, among=among)
                 members |= dict.fromkeys(sides[at], draw(mixture, point))
-            return Lineup(learners, members)
+            return Assignment(learners, members)
         met, count = {}, count + step // len(takes)  # after `step` has brought every focus
         for at, among in opposed.items():  # every combination in turn
             count, which = divmod(count, len(among))
@@ -127,7 +127,7 @@ class RivalLeague(League):
             learns = len(own[at]) == 1 or others <= {*self.rivals[learner].opponents}
             seated = learners if learns else members
             seated |= dict.fromkeys(sides[at], learner if learns else actors.adapter_name(actors.POLICY, learner))
-        return Lineup(learners, members)
+        return Assignment(learners, members)
 
     def _met(self, focus: str, learners: tuple[str, ...]) -> tuple[str, ...]:
         """Which learners of a side a focus plays against: a side with one learner has no other."""
@@ -201,8 +201,9 @@ class RivalLeague(League):
             got = {name: fmean(own) for name, own in returns.items()}
             for learner, role in learning.items():
                 against = self.standing(episode.env_id).results[learner]
-                for other in got.keys() - {learner}:
-                    against.add(other, role, got[learner], got[other], episode.outcome == "invalid")
+                for other, theirs in got.items():  # in the order of seats, which is the order in checkpoints
+                    if other != learner:
+                        against.add(other, role, got[learner], theirs, episode.outcome == "invalid")
             games.append(got)
         if games and self._rated:
             self.ratings |= openskill_ratings(games, self.ratings)

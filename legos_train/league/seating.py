@@ -18,7 +18,7 @@ class Seating(NamedTuple):
     opponents: dict[int, float]
 
 
-class Lineup(NamedTuple):
+class Assignment(NamedTuple):
     """Who plays the trained seats of a game.
 
     Attributes:

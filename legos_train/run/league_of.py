@@ -8,7 +8,7 @@ from legos_train.arena import Arena
 from legos_train.config import TrainConfig
 from legos_train.errors import ConfigError, PolicyError
 from legos_train.evaluation import Measurer
-from legos_train.league import MODES, League, Rival, RivalLeague, sides_of
+from legos_train.league import MODES, League, Rival, RivalLeague
 from legos_train.model import WeightStore
 from legos_train.run.generation.weight_sync import member_version
 
@@ -41,9 +41,7 @@ def league_of(config: TrainConfig, arena: Arena, backend: WeightStore, *, fill: 
     if config.league.rule.needs_payoffs:
         others = " or ".join(repr(name) for name, row in MODES.items() if row.keeps_snapshots and not row.needs_payoffs)
         for name in envs:
-            slot = arena.envs[name]
-            live = arena.live(slot, arena.trained_roles(slot))
-            if (count := len(sides_of(live, {a: slot.seats[a][0] for a in live}))) != 2:
+            if (count := len(arena.sides(arena.envs[name]))) != 2:
                 raise ConfigError(
                     f"league.mode = {config.league.mode!r} fills a payoff matrix of two sides; {name} has {count}. Use "
                     f"{others}, or league = false in its table [[env]]"
@@ -51,7 +49,9 @@ def league_of(config: TrainConfig, arena: Arena, backend: WeightStore, *, fill: 
     league = League(config.league, config.seed, envs)
     if arena.rivals:
         rivals = {one.name: Rival(one.opponents or tuple(arena.learners), one.latest) for one in config.learner}
-        league = RivalLeague(config.league, config.seed, envs, rivals, {name: arena.claims(name) for name in envs})
+        league = RivalLeague(
+            config.league, config.seed, envs, rivals, {name: arena.claims(arena.envs[name]) for name in envs}
+        )
     if fill and config.league.pool_from is not None:
         for name, weights in backend.read_run(config.league.pool_from, config.league.pool).items():
             league.add(name, replace(weights, version=member_version(name)))

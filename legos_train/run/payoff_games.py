@@ -8,7 +8,7 @@ from typing import Any
 from legos_envs.table import keyed_generator
 from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer, exact_values
-from legos_train.league import League, sides_of
+from legos_train.league import League
 from legos_train.rollout import Job
 from legos_train.run.parts.parts import Parts
 
@@ -26,8 +26,7 @@ def _play(parts: Parts, league: League, env: str, pairs: list[tuple[str, str]]) 
     """
     arena = parts.arena
     slot = arena.envs[env]
-    live = arena.live(slot, arena.trained_roles(slot))
-    sides = sides_of(live, {agent: slot.seats[agent][0] for agent in live})
+    sides = arena.sides(slot)
     for pair in pairs:
         number = keyed_generator(parts.config.seed, f"payoffs of {pair[0]} and {pair[1]} in {env}, step {arena.step}")
         players = arena.players(slot)

@@ -7,11 +7,12 @@ from tests.mutants.mutant import mutants
 LEAGUE = "tests/train/test_league.py"
 NASH = "tests/train/test_league_nash.py"
 RIVALS = "tests/train/test_rivals.py"
+LINEUPS = "tests/train/test_rival_lineups.py"
 
 MUTANTS = [
     *mutants(
         "legos_train/league/rival_league.py",
-        RIVALS,
+        f"{LINEUPS} {RIVALS}",
         ("focus-never-moves", "takes[(place + step) % len(takes)]", "takes[0]", "one learner chooses every game"),
         (
             "anybody-is-met",
@@ -33,8 +34,8 @@ MUTANTS = [
         ),
         (
             "losses-are-wins",
-            "against.add(other, role, got[learner], got[other]",
-            "against.add(other, role, got[other], got[learner]",
+            "against.add(other, role, got[learner], theirs",
+            "against.add(other, role, theirs, got[learner]",
             "a learner's results are those of its opponent",
         ),
         (

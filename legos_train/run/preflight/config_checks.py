@@ -8,7 +8,6 @@ from inference.types import UNCHANGED
 from legos_train.arena import Arena, EnvSlot
 from legos_train.config import TrainConfig
 from legos_train.errors import ConfigError
-from legos_train.league import sides_of
 from legos_train.players import actors, replies
 
 
@@ -117,7 +116,7 @@ def _check_rivals(config: TrainConfig, arena: Arena) -> None:
     shared = arena.rivals
     for slot in arena.envs.values() if shared else ():
         _check_sides(arena, slot)
-    by_env = {name: arena.claims(name) for name in arena.envs} if shared else {}
+    by_env = {name: arena.claims(slot) for name, slot in arena.envs.items()} if shared else {}
     if shared and (twice := {*arena.learners} & {*config.league.opponents}):
         raise ConfigError(
             f"learner {sorted(twice)[0]!r} has the name of a player in league.opponents, and results are kept by name; "
@@ -153,9 +152,7 @@ def _check_rivals(config: TrainConfig, arena: Arena) -> None:
 
 def _check_sides(arena: Arena, slot: EnvSlot) -> None:
     """Raises ConfigError unless all seats of a side have the same learners."""
-    live = arena.live(slot, arena.trained_roles(slot))
-    sides = sides_of(live, {agent: slot.seats[agent][0] for agent in live})
-    for side in sides:
+    for side in arena.sides(slot):
         first, *others = [(agent, arena.claimants(slot, agent)) for agent in side]
         for agent, own in others:
             if own != first[1]:
