@@ -28,7 +28,8 @@ class Result:
         best: that of the best evaluated weights, with their `step`.
         published: which weights `RUN/adapter` has, `average` or `last`; `published_why` says why.
         stopped: why the run ended early.
-        updates: the number of optimiser updates that learned something; None if unknown, because rows are missing.
+        updates: the number of optimiser updates that learned something; None if unknown, because rows are missing or do
+            not say it.
         against: win rates of the published weights against the base and against weights from earlier in the run.
         verdict: whether the run learned, in words.
     """
@@ -59,8 +60,8 @@ class Result:
         """The result with its verdict, from the rows of a run, the evaluation before it, and `after`, that of the
         `weights` that the verdict is about.
         """
-        updates = sum(record["learning_updates"] for record in records)
-        complete = not records or len(records) == records[-1]["step"]
+        updates = sum(record.get("learning_updates", 0) for record in records)
+        complete = not records or (len(records) == records[-1]["step"] and "learning_updates" in records[-1])
         known = updates if complete else None
         advice = "" if updates else no_update.what_to_change(records)
         history = [(r["step"], by_weights(r["eval"])[weights == "average"]) for r in records if r.get("eval")]

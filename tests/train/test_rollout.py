@@ -13,6 +13,7 @@ import legos_envs
 from inference import Completion, Engine
 from inference.text import Renderer
 from legos_envs.policies import RandomPolicy
+from legos_envs.records import Turn
 from legos_train.players import ModelPlayer
 from legos_train.rollout import Job, Rollouts
 
@@ -182,3 +183,12 @@ def test_every_conversation_has_an_id_that_its_turns_share(player, monkeypatch) 
     assert len(seen) == 8
     for prompts in seen.values():
         assert all(later[: len(first)] == first for first, later in pairwise(prompts))
+
+
+def test_a_seated_job_keeps_all_but_its_players_and_title() -> None:
+    job = Job("env", 1, {"*": "actor"}, {"a": 1}, {"o": 2}, "group", 3, ("role",), None, (("agent", Turn((), "x")),))
+    seated = job.seated({"*": "player"})
+    assert (seated.players, seated.title) == ({"*": "player"}, "env")
+    for field in dataclasses.fields(Job):
+        if field.name not in ("players", "title"):
+            assert getattr(seated, field.name) == getattr(job, field.name) != field.default, field.name

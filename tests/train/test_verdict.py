@@ -208,3 +208,8 @@ STEP: dict[str, Any] = {"step": 1, "episodes": 10, "turns": 20, "outcomes": {"en
 )
 def test_a_run_without_updates_is_told_what_to_change(changes: dict[str, Any], says: str) -> None:
     assert says in what_to_change([{**STEP, **changes}])
+
+
+def test_rows_that_do_not_say_what_was_learned_leave_it_unknown(tmp_path: Path) -> None:
+    rows = [{"step": 1, "updates": 1, "seconds": 1.0}]
+    assert Result.from_rows(tmp_path, rows, {}, {}, "last").updates is None
