@@ -4,11 +4,11 @@ MLX's CPU backend takes exponentials one element at a time, 12-25 ns each, which
 a small model. numpy's are vectorised, ten times faster. So on the CPU and in float32 these functions compute in numpy,
 inside the autograd graph, with hand-written gradients, a block at a time so that each pass finds the previous one's
 output in the processor's cache. The same holds in float64, where MLX's exponential is only accurate to float32.
-Everywhere else they are MLX's own.
+Everywhere else they are those of exponentials.py.
 
 numpy needs concrete numbers, so each function makes MLX evaluate all its inputs while the graph is still being built,
 and the graph keeps them. For a large gradient that takes several times the memory of evaluating the graph as a whole,
-and exponentials are a small part of its time: inside `lazily()` all functions are MLX's own.
+and exponentials are a small part of its time: inside `lazily()` all functions use those of exponentials.py.
 """
 
 from __future__ import annotations
@@ -20,6 +20,11 @@ from typing import Any, cast
 
 import mlx.core as mx
 import numpy as np
+
+from inference.forward import exponentials
+from inference.forward.exponentials import in_software, silu
+
+__all__ = ["distribution", "exp", "in_software", "lazily", "sigmoid", "silu", "softmax", "swiglu"]
 
 _BLOCK = 1 << 15  # numbers processed at a time: 128 KiB of float32, part of a level 2 cache
 
@@ -61,7 +66,7 @@ def softmax(x: mx.array, seen: mx.array | None = None) -> mx.array:
     Every row needs one finite value that is seen.
     """
     if not _in_numpy(x):
-        return mx.softmax(x if seen is None else mx.where(seen, x, -mx.inf), axis=-1, precise=True)
+        return exponentials.softmax(x if seen is None else mx.where(seen, x, -mx.inf))
     return cast(mx.array, _softmax(x) if seen is None else _masked_softmax(x, seen))
 
 
@@ -115,7 +120,7 @@ def _softmax_gradient(cotangent: mx.array, out: mx.array) -> mx.array:
 
 def swiglu(gate: mx.array, up: mx.array) -> mx.array:
     """`gate * sigmoid(gate) * up`, elementwise."""
-    return cast(mx.array, _swiglu(gate, up)) if _in_numpy(gate) and _in_numpy(up) else gate * mx.sigmoid(gate) * up
+    return cast(mx.array, _swiglu(gate, up)) if _in_numpy(gate) and _in_numpy(up) else exponentials.silu(gate) * up
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -165,7 +170,7 @@ def _flat(x: mx.array) -> np.ndarray:
 
 def exp(x: mx.array) -> mx.array:
     """The exponential."""
-    return cast(mx.array, _exp(x)) if _in_numpy(x) else mx.exp(x)
+    return cast(mx.array, _exp(x)) if _in_numpy(x) else exponentials.exp(x)
 
 
 @mx.custom_function
@@ -190,9 +195,9 @@ def distribution(logits: mx.array) -> tuple[mx.array, mx.array]:
     if _in_numpy(logits):
         return cast(tuple[mx.array, mx.array], _distribution(logits))
     shifted = logits - mx.stop_gradient(mx.max(logits, axis=-1, keepdims=True))
-    exponentials = mx.exp(shifted)
-    total = mx.sum(exponentials, axis=-1, keepdims=True)
-    return shifted - mx.log(total), exponentials / total
+    powers = exponentials.exp(shifted)
+    total = mx.sum(powers, axis=-1, keepdims=True)
+    return shifted - mx.log(total), powers / total
 
 
 @mx.custom_function

@@ -1,4 +1,4 @@
-"""Replaces mlx-lm's recurrences with the chunkwise ones."""
+"""Replaces mlx-lm's recurrences with the chunkwise ones, and what is slow around them on a CPU."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import functools
 from typing import Any
 
 import mlx.core as mx
+from mlx import nn
+
+from inference.forward import fastmath
 
 SHORTEST = 8
 """Fewer positions than this, as in decoding, are left to mlx-lm's step."""
@@ -15,14 +18,17 @@ def install() -> None:
     """Make mlx-lm's gated-delta and Mamba 2 layers compute in chunks where they have no kernel.
 
     mlx-lm chooses: in evaluation mode on Metal its kernels, which have no gradient; in training mode, and on other
-    devices, the functions replaced here. Calling it again does nothing.
+    devices, the functions replaced here. On Linux CPUs `nn.silu`, which gates use, and the convolutions in front of
+    recurrences are replaced too. Calling it again does nothing.
     """
     from mlx_lm.models import gated_delta, ssm
 
     from inference.recurrence.gated_delta import chunked_gated_delta
+    from inference.recurrence.short_convolution import is_short, short_convolution
     from inference.recurrence.ssd import chunked_ssd
 
     step, scan = gated_delta.gated_delta_ops, ssm.ssm_attn
+    gate, convolve = nn.silu, nn.Conv1d.__call__
     if hasattr(step, "__wrapped__"):
         return
 
@@ -35,3 +41,16 @@ def install() -> None:
         return (scan if x.shape[1] < SHORTEST else chunked_ssd)(x, *args, **kwargs)
 
     gated_delta.gated_delta_ops, ssm.ssm_attn = gated_delta_ops, ssm_attn
+
+    @functools.wraps(gate)
+    def silu(x: mx.array) -> mx.array:
+        return fastmath.silu(x) if fastmath.in_software(x) else gate(x)
+
+    @functools.wraps(convolve)
+    def conv1d(self: nn.Conv1d, x: mx.array) -> mx.array:
+        if not fastmath.in_software(x) or not is_short(self) or x.shape[1] < SHORTEST:
+            return convolve(self, x)
+        y = short_convolution(x, self.weight)
+        return y + self.bias if "bias" in self else y
+
+    nn.silu, nn.Conv1d.__call__ = silu, conv1d  # type: ignore[method-assign]
