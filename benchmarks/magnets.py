@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 HISTORY = {"": 0, "p": 1, "b": 2, "pb": 3}
 ENDS = ("pp", "bp", "bb", "pbp", "pbb")
-MODELS = (((0.5, 0.2, 0.2), 0.8), ((0.7, 0.1, 0.1), 0.6), ((0.3, 0.2, 0.2), 0.4))
+MODELS = (((0.5, 0.2, 0.2), 0.6), ((0.7, 0.1, 0.1), 0.45), ((0.3, 0.2, 0.2), 0.3))
 """What an update shares with (all, the same card, the same history), and the size of the first step."""
 STUCK = 0.15
 
@@ -38,8 +38,8 @@ class Schedule:
     kl_end: float = 0.3
     base: float = 0.07
     degree: float = 4.0
-    steps: int = 550
-    batch: int = 512
+    steps: int = 650
+    batch: int = 768
     lr_end: float = 0.05
 
 
@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument(
         "--base", type=float, nargs="+", default=[0.0, 0.07], help="share of the first policy, which is uniform"
     )
-    parser.add_argument("--games", type=int, default=512, help="games per step")
+    parser.add_argument("--games", type=int, default=768, help="games per step")
     args = parser.parse_args()
     print(
         "every  kl_end  base  shared           rate   average: median, 95 %, largest   last: 95 %   stuck (above 0.15)"
