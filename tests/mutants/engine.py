@@ -380,4 +380,42 @@ MUTANTS = [
             "lm-eval scores each token as the one before",
         ),
     ),
+    *mutants(
+        "inference/forward/exponentials.py",
+        "tests/inference/test_exponentials.py",
+        (
+            "exponential-of-two",
+            "mx.power(2.0, x * _LOG2_E) if",
+            "mx.power(2.0, x) if",
+            "powers of two in place of exponentials",
+        ),
+        (
+            "gate-slope-without-curve",
+            "cotangent * (share + out * (1.0 - share))",
+            "cotangent * share",
+            "the gradient of a gate lacks what the sigmoid adds",
+        ),
+        (
+            "softmax-slope-without-mean",
+            "weighted - out * mx.sum(weighted, axis=-1, keepdims=True)",
+            "weighted",
+            "all probabilities of a softmax may rise at once",
+        ),
+    ),
+    *mutants(
+        "inference/recurrence/short_convolution.py",
+        "tests/inference/test_exponentials.py",
+        (
+            "filter-backwards",
+            "weight[:, shift, 0]",
+            "weight[:, -shift, 0]",
+            "short convolutions read the future as the past",
+        ),
+        (
+            "stride-overlooked",
+            "(layer.stride, layer.padding, layer.dilation) == (1, 0, 1)",
+            "layer.padding == 0",
+            "a convolution with a stride is computed without",
+        ),
+    ),
 ]
