@@ -138,7 +138,12 @@ def test_each_is_evaluated_and_published_under_its_name(tmp_path: Path) -> None:
         own = alone.parts.measurer.measure("policy")
         assert own["nash_conv"] == pytest.approx(result.last[f"{name}/nash_conv"], abs=1e-6)
         alone.parts.close()
+    shown = json.loads((run / "figures" / "data.json").read_text())["strategy"]
+    weights = ["main: last", "main: average", "exploiter: last", "exploiter: average"]
+    assert shown["columns"] == ["before", *weights, "an equilibrium"]
+    assert len({tuple(shares[place] for _, _, shares in shown["rows"]) for place in (0, 1, 3)}) == 3
     page = (run / "report.html").read_text()
+    assert "exploiter: last" in page
     for text in ("Learners against each other", "Ratings of the learners", "exploiter against main", "step_1.main"):
         assert text in page
 

@@ -6,6 +6,7 @@ Stored as `figures/data.json`, so that a report can be rewritten without the mod
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -43,20 +44,21 @@ def facts_of(parts: Parts) -> dict[str, Any]:
 def _strategy(parts: Parts) -> dict[str, Any]:
     """Action probabilities before and after and of an equilibrium, in every information set of a small game.
 
+    Learners that share the seats have columns of their own.
     If a run began from an adapter, its initial probabilities are unknown at its end; the column is then named
     "base model" and has those of the base model.
     """
     measurer = parts.measurer
-    task, *more = [task for task in measurer.tasks.values() if not task.held_out]
-    infos = task.info_sets
-    if more or infos is None or len(infos) > MANY_ROWS:
+    tasks = [task for task in measurer.tasks.values() if not task.held_out]
+    task, infos = tasks[0], tasks[0].info_sets
+    if any(not task.again for task in tasks[1:]) or infos is None or len(infos) > MANY_ROWS:
         return {}
-    columns: dict[str, Any] = {}
     base = "before" if parts.config.init_adapter is None else "base model"
-    for name, adapter in ((base, None), ("last", "policy"), ("average", "average")):
-        players = [measurer.player(task, agent, adapter) for agent in task.slot.seats]
-        if adapter is None or {player.adapter for player in players} <= set(parts.engine.adapters()):
-            columns[name] = measurer.table(task, adapter)
+    columns: dict[str, Any] = {base: measurer.table(task, None)}
+    for one, (name, adapter) in itertools.product(tasks, (("last", "policy"), ("average", "average"))):
+        players = [measurer.player(one, agent, adapter) for agent in one.slot.seats]
+        if {player.adapter for player in players} <= set(parts.engine.adapters()):
+            columns[f"{one.prefix.removesuffix('/')}: {name}" if tasks[1:] else name] = measurer.table(one, adapter)
     with suppress(ValueError):  # a game without a known equilibrium
         solution = exact.nash(task.env.game)  # type: ignore[attr-defined]
         columns["an equilibrium"] = {info: solution(info) for info in infos}
