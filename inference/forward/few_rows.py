@@ -9,8 +9,6 @@ divided among as many threads here.
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
 
@@ -18,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import threadpoolctl
 
-from inference.forward import fastblas
+from inference.forward import fastblas, row_parts
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -76,7 +74,7 @@ def _sliced(x: FloatArray, slices: FloatArray, threads: int) -> FloatArray:
     parties = min(threads, count)
     edges = [count * i // parties for i in range(parties + 1)]
     parts = [slice(*pair) for pair in pairwise(edges)]
-    waiting = [_pool(threads - 1).submit(_multiply, x[None], slices[part], y[part]) for part in parts[1:]]
+    waiting = [row_parts.pool(threads - 1).submit(_multiply, x[None], slices[part], y[part]) for part in parts[1:]]
     np.matmul(x[None], slices[parts[0]], y[parts[0]])
     for future in waiting:
         future.result()
@@ -112,12 +110,3 @@ def always_packs() -> bool:
     """Whether numpy's OpenBLAS repacks small matrices too: its kernels for x86 without AVX-512 do."""
     libraries = threadpoolctl.ThreadpoolController().select(internal_api="openblas").info()
     return any(library.get("architecture") in ("Haswell", "Zen") for library in libraries)
-
-
-@lru_cache(maxsize=1)
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="legos-products")
-
-
-if hasattr(os, "register_at_fork"):  # a child has the pool, but none of its threads
-    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -5,6 +5,7 @@ Heads that share keys are rows of one matrix product, and keys after a block of 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from mlx import nn
 from inference.forward.fastmath import sigmoid
 from inference.forward.host_layers import Mlp, Norm, Positions, rotate
 from inference.forward.host_linear import FloatArray, FusedLinear, Linear
+from inference.forward.row_parts import in_parts
 
 _SCORES = 1 << 22  # attention scores computed at a time
 _QKV = tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]
@@ -108,15 +110,22 @@ def _attend(q: FloatArray, keys: FloatArray, values: FloatArray, fed: Positions)
         if int(positions.min()) + 1 < span:
             hidden = np.arange(span) > positions[..., None]
             np.copyto(scores, np.float32(-np.inf), where=hidden[:, None, None])
-        scores -= scores.max(axis=-1, keepdims=True)
-        np.exp(scores, out=scores)
-        total = scores.sum(axis=-1, keepdims=True)
+        total = np.empty((*scores.shape[:-1], 1), np.float32)
+        in_parts(partial(_exponentials, scores.reshape(-1, span), total.reshape(-1, 1)), total.size, span)
         mixed = (scores.reshape(rows, kv_heads, group * size, span) @ values[:, :, :span]).reshape(
             rows, kv_heads, group, size, width
         )
         mixed /= total
         out[:, part] = mixed.transpose(0, 3, 1, 2, 4)
     return out.reshape(rows * count, heads * width)
+
+
+def _exponentials(scores: FloatArray, total: FloatArray, rows: slice) -> None:
+    """Replaces scores by the exponentials of their distance from the largest of their row, and adds those up."""
+    part = scores[rows]
+    part -= part.max(axis=-1, keepdims=True)
+    np.exp(part, out=part)
+    np.sum(part, axis=-1, keepdims=True, out=total[rows])
 
 
 def _attend_once(q: FloatArray, keys: FloatArray, values: FloatArray, fed: Positions) -> FloatArray:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from inference.adapters import AdapterVersion
 from inference.forward.host_linear import FloatArray, Linear, Users
+from inference.forward.row_parts import PART, in_parts
 
 _dot = getattr(np, "vecdot", partial(np.einsum, "...i,...i->..."))  # numpy 1 has only the slower one
 
@@ -92,10 +93,17 @@ class Norm:
         return cls(norm.weight, norm.eps)
 
     def __call__(self, x: FloatArray) -> FloatArray:
+        if x.size <= PART:
+            return self._normed(x, None)
+        out = np.empty(x.shape, np.float32)
+        in_parts(lambda part: self._normed(x[part], out[part]), len(x), x[0].size)
+        return out
+
+    def _normed(self, x: FloatArray, out: FloatArray | None) -> FloatArray:
         length = _dot(x, x)[..., None]
         length += self._eps
         np.sqrt(length, out=length)
-        out = x * self._weight
+        out = np.multiply(x, self._weight, out=out)
         out /= length
         return out
 
@@ -114,6 +122,13 @@ class Mlp:
 
 def swiglu(gate: FloatArray, up: FloatArray) -> FloatArray:
     """`gate * sigmoid(gate) * up`; overwrites `up`."""
+    if gate.size > PART:
+        in_parts(lambda part: _gated(gate[part], up[part]), *gate.shape)
+        return up
+    return _gated(gate, up)
+
+
+def _gated(gate: FloatArray, up: FloatArray) -> FloatArray:
     below = np.negative(gate)
     np.minimum(below, 88.0, out=below)  # exp overflows float32 beyond; sigmoid is below 1e-38 there
     np.exp(below, out=below)
@@ -137,6 +152,14 @@ def rotate(x: FloatArray, cos: FloatArray, sin: FloatArray) -> FloatArray:
         out[..., : 2 * half] = rotate(x[..., : 2 * half], cos, sin)
         return out
     halves = x.reshape(*x.shape[:-1], 2, half)
-    turned = halves * cos
+    if x.size <= PART:
+        return _turned(halves, cos, sin, None).reshape(x.shape)
+    out = np.empty(halves.shape, np.float32)
+    in_parts(lambda part: _turned(halves[part], cos[part], sin[part], out[part]), len(x), x[0].size)
+    return out.reshape(x.shape)
+
+
+def _turned(halves: FloatArray, cos: FloatArray, sin: FloatArray, out: FloatArray | None) -> FloatArray:
+    turned = np.multiply(halves, cos, out=out)
     turned += halves[..., ::-1, :] * sin
-    return turned.reshape(x.shape)
+    return turned

@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 
-from inference.forward import fastblas, few_rows
+from inference.forward import fastblas, few_rows, row_parts
 
 RNG = np.random.default_rng(0)
 WIDE = RNG.normal(size=(4096, 1024)).astype(np.float32)
@@ -44,7 +44,7 @@ def test_matrices_of_few_slices_do_not_replace_the_threads(monkeypatch: pytest.M
     names: list[str] = []
     start = threading.Thread.start
     monkeypatch.setattr(threading.Thread, "start", lambda self: (names.append(self.name), start(self))[1])
-    few_rows._pool.cache_clear()
+    row_parts.pool.cache_clear()
     for _ in range(5):
         multiply(4, NARROW), multiply(4, WIDE)
     assert len(names) <= 7
