@@ -13,6 +13,8 @@ the first that matches the model (`policy.path`; `policy.notes` says why faster 
 * `"body"`: the whole model on every token, except for the head, which sees the sites only; any model whose body and
   head can be told apart, such as those with recurrent states;
 * `"plain"`: the whole model on every token.
+
+With `"prefix"` and `"body"` the last feed-forward part sees only the sites, too, if that matches.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -40,6 +42,7 @@ from legos_train.loss import distribution
 from legos_train.model import recompute
 from legos_train.model.backend import FULL_ROW_VOCABULARY
 from legos_train.model.decoder import site_hidden
+from legos_train.model.last_feed_forward import at_sites
 from legos_train.model.logprob_cache import LogprobCache
 from legos_train.model.lora import Switch, Weights, add_lora, share
 from legos_train.model.recompute import Outcome
@@ -194,15 +197,21 @@ class LoRAPolicy:
             return self._head(site_hidden(self.model, batch, prefix))
         tokens, rows, cols = mx.array(batch.tokens), mx.array(batch.rows), mx.array(batch.cols)
         if path == "prefix":
-            hidden = hidden_states(self.model.model, len(self.model.layers), tokens, prefix)
+            with self._last_part(self.model.model, rows, cols - prefix):
+                hidden = hidden_states(self.model.model, len(self.model.layers), tokens, prefix)
             return self._head(hidden[rows, cols - prefix])
         if path == "body":
             apart = seam(self.model)
             if apart is None:
                 raise TypeError("its body and its head cannot be told apart")
             body, head = apart
-            return head(body(tokens)[rows, cols][None])[0]
+            with self._last_part(body, rows, cols):
+                hidden = body(tokens)
+            return head(hidden[rows, cols][None])[0]
         return self.model(tokens)[rows, cols]
+
+    def _last_part(self, body: Any, rows: mx.array, columns: mx.array) -> AbstractContextManager[None]:
+        return at_sites(body, rows, columns) if self.trims else nullcontext()
 
     def _head(self, hidden: mx.array) -> mx.array:
         if "lm_head" in self.model:
@@ -212,6 +221,7 @@ class LoRAPolicy:
     def _probe(self) -> str:
         """The first path whose logits on a few tokens match the model's; also sets `vocabulary`."""
         batch, alone = _probe_batch(), _probe_batch(rows=1)
+        self.trims = False
         plain = self._forward(batch, "plain")
         self.vocabulary = plain.shape[-1]
         self.notes: list[str] = []
@@ -227,16 +237,21 @@ class LoRAPolicy:
                 )
         if not has_plain_cache(self.model):
             self.notes.append("some layers do not keep plain keys and values, so every token runs in every row")
-        for path in ("sites", "prefix", "body") if has_plain_cache(self.model) else ("body",):
+        ways = [("body", True), ("body", False)]
+        if has_plain_cache(self.model):
+            ways = [("sites", False), ("prefix", True), ("prefix", False), *ways]
+        for path, self.trims in ways:
             try:
                 self._forward(alone, path)
                 off = _distance(self._forward(batch, path), plain)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                self.notes.append(f"path {path!r} does not fit this model: {type(error).__name__}: {error}")
-                continue
-            if off <= 1.0:
-                return path
-            self.notes.append(f"path {path!r} changes the logits by {off:.3g} times the rounding allowed")
+                why = f"does not fit this model: {type(error).__name__}: {error}"
+            else:
+                if off <= 1.0:
+                    return path
+                why = f"changes the logits by {off:.3g} times the rounding allowed"
+            if not self.trims:
+                self.notes.append(f"path {path!r} {why}")
         return "plain"
 
     def _probe_gradient(self) -> None:

@@ -77,19 +77,20 @@ def test_every_path_gives_the_models_own_logits(options, prefix):
     assert policy.path == "sites" and not policy.notes
     expected = naive_logits(policy.model, batch)
     for path in ("sites", "prefix", "body", "plain"):
-        policy.path = path
-        assert close(policy.forward(batch)[mx.array(batch.position)], expected), path
+        for policy.trims in (False, True):
+            policy.path = path
+            assert close(policy.forward(batch)[mx.array(batch.position)], expected), (path, policy.trims)
 
 
 def test_models_built_otherwise_fall_back():
     options = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 8.0}
     policy = make_policy(make_model("gemma2", **options))
     batch = make_batch()
-    assert policy.path == "body" and policy.notes
+    assert policy.path == "body" and policy.trims and policy.notes
     assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
     windowed = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
     policy = make_policy(make_model("llama", **windowed))
-    assert policy.path == "body" and "plain keys and values" in policy.notes[0]
+    assert policy.path == "body" and policy.trims and "plain keys and values" in policy.notes[0]
     assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
 
 
@@ -106,8 +107,27 @@ def test_a_block_of_another_shape_still_shares_its_prefix():
     for block in model.layers:
         block.mlp = Doubled(block.mlp)
     policy = make_policy(model)
-    assert policy.path == "prefix" and "'sites' does not fit" in policy.notes[0]
+    assert policy.path == "prefix" and policy.trims and "'sites' does not fit" in policy.notes[0]
     assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
+    assert len(policy.notes) == 1
+
+
+def test_a_feed_forward_part_that_mixes_positions_is_computed_whole():
+    class Summed(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def __call__(self, x):
+            return self.inner(mx.cumsum(x, axis=-2))
+
+    batch = make_batch()
+    model = make_model()
+    model.layers[-1].mlp = Summed(model.layers[-1].mlp)
+    policy = make_policy(model)
+    assert policy.path == "body" and not policy.trims
+    assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
+    assert isinstance(policy.model.layers[-1].mlp, Summed)
 
 
 def test_quantized_base():
