@@ -43,7 +43,10 @@ class LoRALinear(nn.Module):
         y = self.linear(x)
         if not self._switch.on:
             return y
-        return y + ((self.scale * (x @ self.lora_a)) @ self.lora_b).astype(y.dtype)
+        low = self.scale * (x @ self.lora_a)
+        if y.dtype == low.dtype:
+            return mx.addmm(y, low, self.lora_b)
+        return y + (low @ self.lora_b).astype(y.dtype)
 
 
 def linear_shape(linear: nn.Module) -> tuple[int, int]:
