@@ -158,6 +158,7 @@ def vllm(at_once: int, repeats: int) -> Found:
 
     def measure(folder: Path) -> Found:
         size = ("--dtype", "float32", "--max-model-len", "1024", "--max-num-batched-tokens", "16384")
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "2")  # GiB; by default it wants nearly all memory
         theirs = (str(command), "serve", str(folder), "--served-model-name", str(folder), "--enforce-eager", *size)
         ours = (*_OURS, "--model", str(folder), "--threads", str(CORES))
         commands: dict[str, tuple[Sequence[str], str]] = {"ours": (ours, str(folder)), "vllm": (theirs, str(folder))}
