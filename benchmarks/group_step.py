@@ -65,7 +65,7 @@ def measure(repeats: int) -> list[dict[str, Any]]:
     peaks: dict[str, int] = {}
 
     def run(name: str) -> None:
-        policy.path, policy.checkpoint_layers = SIDES[name]
+        policy.logits.path, policy.checkpoint_layers = SIDES[name]
         mx.clear_cache()
         mx.reset_peak_memory()
         grads[name] = loss_and_grad(policy, batch, LossSettings(kl=0.0))[1]

@@ -63,7 +63,7 @@ def learning(model: Any, prompts: list[list[int]], repeats: int) -> list[dict[st
     policy.reference(batch)
 
     def run(path: str) -> dict[str, float]:
-        policy.path = path
+        policy.logits.path = path
         return loss_and_grad(policy, batch, settings, max_tokens=16384)[2]
 
     def with_mlx() -> dict[str, float]:

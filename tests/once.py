@@ -70,33 +70,32 @@ def probe_bundled_models_once(patch: pytest.MonkeyPatch) -> None:
     import mlx.core as mx
     from mlx_lm.models import qwen3
 
-    from legos_train.model import policy
+    from legos_train.model import policy, site_logits
 
     configs = [json.loads(file.read_text()) for file in BUNDLED.glob("*/config.json")]
     bundled = {repr(qwen3.ModelArgs.from_dict(config)) for config in configs}
-    probe, probe_gradient = policy.LoRAPolicy._probe, policy.LoRAPolicy._probe_gradient
-    kept: dict[tuple[str, ...], tuple[str, int]] = {}
+    probe, probe_gradient = site_logits.SiteLogits._probe, policy.LoRAPolicy._probe_gradient
+    kept: dict[tuple[str, str], tuple[str, bool, int]] = {}
+    passed: set[tuple[str, ...]] = set()
 
-    def key(one: Any) -> tuple[str, ...]:
-        return (
-            repr(getattr(one.model, "args", None)),
-            repr(one.lora),
-            str(one.checkpoint_layers),
-            str(mx.default_device()),
-        )
+    def key(model: Any) -> tuple[str, str]:
+        return repr(getattr(model, "args", None)), str(mx.default_device())
 
     def probed(self: Any) -> str:
-        if key(self) not in kept:
-            return probe(self)
-        path, self.vocabulary = kept[key(self)]
-        self.notes = []
+        if key(self.model) in kept:
+            path, self.trims, self.vocabulary = kept[key(self.model)]
+            return path
+        path = probe(self)
+        if type(self.model) is qwen3.Model and key(self.model)[0] in bundled and not self.notes:
+            kept[key(self.model)] = path, self.trims, self.vocabulary
         return path
 
     def gradient_probed(self: Any) -> None:
-        if key(self) not in kept:
+        tried = *key(self.model), repr(self.lora), str(self.checkpoint_layers)
+        if tried not in passed:
             probe_gradient(self)
-            if type(self.model) is qwen3.Model and key(self)[0] in bundled and not self.notes:
-                kept[key(self)] = self.path, self.vocabulary
+            if key(self.model) in kept:
+                passed.add(tried)
 
-    patch.setattr(policy.LoRAPolicy, "_probe", probed)
+    patch.setattr(site_logits.SiteLogits, "_probe", probed)
     patch.setattr(policy.LoRAPolicy, "_probe_gradient", gradient_probed)

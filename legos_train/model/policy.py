@@ -1,20 +1,9 @@
 """The policy being trained: a shared base model plus its own LoRA weights.
 
-    policy = LoRAPolicy(model, sections.LoRASettings(rank=16), seed=0)
-    loss, grads, numbers = loss_and_grad(policy, batch, LossSettings())
-    policy.load(optimizer.apply_gradients(grads, policy.trainable()))
-    policy.save("adapters/step_1")
-
-There are four ways to compute the logits at the sites of a batch; the constructor tries them on a few tokens and keeps
-the first that matches the model (`policy.path`; `policy.notes` says why faster ones were rejected):
-
-* `"sites"` (decoder.py): shared prefix once, last block and head at the sites only;
-* `"prefix"` (shared_prefix.py): shared prefix once, head at the sites only; any model that keeps plain keys and values;
-* `"body"`: the whole model on every token, except for the head, which sees the sites only; any model whose body and
-  head can be told apart, such as those with recurrent states;
-* `"plain"`: the whole model on every token.
-
-With `"prefix"` and `"body"` the last feed-forward part sees only the sites, too, if that matches.
+policy = LoRAPolicy(model, sections.LoRASettings(rank=16), seed=0)
+loss, grads, numbers = loss_and_grad(policy, batch, LossSettings())
+policy.load(optimizer.apply_gradients(grads, policy.trainable()))
+policy.save("adapters/step_1")
 """
 
 from __future__ import annotations
@@ -22,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -33,21 +22,17 @@ from mlx.utils import tree_flatten, tree_unflatten
 from numpy.typing import NDArray
 
 from inference import UnsupportedModel, recurrence
-from inference.forward import fastmath, seam
-from legos_envs.records import Episode, Trajectory, Turn
-from legos_train.batch import Batch, pack
+from inference.forward import fastmath
+from legos_train.batch import Batch
 from legos_train.config import sections
 from legos_train.disk import save_adapter
 from legos_train.loss import distribution
 from legos_train.model import recompute
 from legos_train.model.backend import FULL_ROW_VOCABULARY
-from legos_train.model.decoder import site_hidden
-from legos_train.model.last_feed_forward import at_sites
 from legos_train.model.logprob_cache import LogprobCache
 from legos_train.model.lora import Switch, Weights, add_lora, share
 from legos_train.model.recompute import Outcome
-from legos_train.model.shared_prefix import has_plain_cache, hidden_states
-from legos_train.model.training_mode import modules_that_ask, set_training
+from legos_train.model.site_logits import SiteLogits, prefix_of, probe_batch
 
 EAGER_WIDTH = 192
 """Up to this many channels, exponentials take so much of a step that those of fastmath.py save time in a gradient."""
@@ -57,7 +42,6 @@ EAGER_SHARE = 0.75
 """Up to this share of a batch's tokens, if the others are a shared prefix: fastmath.py's functions in a gradient
 take three times the memory of one graph, up to 1.2 times mlx-lm's for the same tokens (see `benchmarks.learner`).
 """
-MIN_PREFIX = 8  # a shorter prefix saves less than the second pass through the layers costs
 
 
 class LoRAPolicy:
@@ -67,7 +51,7 @@ class LoRAPolicy:
     `checkpoint_layers` recomputes each block in the backward pass instead of keeping its activations: less memory, more
     time, the same gradients (only with path `"sites"`; a note reports it if another path is taken). On the
     CPU `mx.compile` is switched off for the process: there it compiles C++ for every new shape and gains nothing.
-    Modules whose gradient needs it are in training mode (training_mode.py); dropout stays off.
+    Dropout stays off.
 
     Raises:
         UnsupportedModel: LoRA layers do not fit the model's code, or it has no gradient on this device.
@@ -92,15 +76,17 @@ class LoRAPolicy:
         self.checkpoint_layers = checkpoint_layers
         try:
             self.keys = add_lora(self.model, self.lora, seed, self._switch)
-            self.path = self._probe()
-            self._width = int(self.model.model.norm.weight.shape[0]) if self.path == "sites" else 0
+            self.logits = SiteLogits(self.model)
+            sites = self.logits.path == "sites"
+            self._width = int(self.model.model.norm.weight.shape[0]) if sites else 0
+            self.vocabulary, self.notes = self.logits.vocabulary, self.logits.notes
             self._probe_gradient()
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise UnsupportedModel(
                 f"{type(model).__module__} cannot be trained with LoRA on this device: {type(error).__name__}: {error}"
             ) from error
-        if checkpoint_layers and self.path != "sites":
-            self.notes.append(f"checkpoint_layers has no effect: path {self.path!r} keeps all activations")
+        if checkpoint_layers and not sites:
+            self.notes.append(f"checkpoint_layers has no effect: path {self.logits.path!r} keeps all activations")
 
     def trainable(self) -> Weights:
         """The LoRA weights by mlx-lm's names, `model.layers.0.self_attn.q_proj.lora_a` and so on."""
@@ -163,7 +149,7 @@ class LoRAPolicy:
 
     def forward(self, batch: Batch) -> mx.array:
         """Logits (K, V) at the sites of the batch."""
-        return self._forward(batch, self.path)
+        return self.logits(batch)
 
     def logprobs(self, batch: Batch, *, max_tokens: int | None = None) -> NDArray[np.float32]:
         """Log-probabilities (M,) of the sampled tokens under the current policy, without a gradient.
@@ -178,85 +164,23 @@ class LoRAPolicy:
 
     def value_and_grad(self, batch: Batch, compute: Callable[[mx.array], Outcome]) -> tuple[Outcome, Weights]:
         """`compute` maps the logits (K, V) to a loss and a dict of arrays; both, and the gradient by weight name."""
-        if self.checkpoint_layers and self.path == "sites":
-            return recompute.value_and_grad(self.model, batch, _prefix(batch), lambda h: compute(self._head(h)))
+        if self.checkpoint_layers and self.logits.path == "sites":
+            head = self.logits.head
+            return recompute.value_and_grad(self.model, batch, prefix_of(batch), lambda h: compute(head(h)))
         with nullcontext() if self._eager(batch) else fastmath.lazily():
             outcome, tree = nn.value_and_grad(self.model, lambda: compute(self.forward(batch)))()
         return outcome, dict(tree_flatten(tree))
 
     def _eager(self, batch: Batch) -> bool:
         """Whether numpy's exponentials, which evaluate the graph while it is built, pay for this gradient."""
-        prefix = _prefix(batch)
+        prefix = prefix_of(batch)
         tokens = batch.distinct_rows * (batch.tokens.shape[1] - prefix) + prefix
         small = tokens * len(self.model.layers) * self._width <= EAGER_STATES
         return 0 < self._width <= EAGER_WIDTH and small and tokens <= EAGER_SHARE * batch.tokens.size
 
-    def _forward(self, batch: Batch, path: str) -> mx.array:
-        prefix = _prefix(batch)
-        if path == "sites":
-            return self._head(site_hidden(self.model, batch, prefix))
-        tokens, rows, cols = mx.array(batch.tokens), mx.array(batch.rows), mx.array(batch.cols)
-        if path == "prefix":
-            with self._last_part(self.model.model, rows, cols - prefix):
-                hidden = hidden_states(self.model.model, len(self.model.layers), tokens, prefix)
-            return self._head(hidden[rows, cols - prefix])
-        if path == "body":
-            apart = seam(self.model)
-            if apart is None:
-                raise TypeError("its body and its head cannot be told apart")
-            body, head = apart
-            with self._last_part(body, rows, cols):
-                hidden = body(tokens)
-            return head(hidden[rows, cols][None])[0]
-        return self.model(tokens)[rows, cols]
-
-    def _last_part(self, body: Any, rows: mx.array, columns: mx.array) -> AbstractContextManager[None]:
-        return at_sites(body, rows, columns) if self.trims else nullcontext()
-
-    def _head(self, hidden: mx.array) -> mx.array:
-        if "lm_head" in self.model:
-            return self.model.lm_head(hidden)
-        return self.model.model.embed_tokens.as_linear(hidden)
-
-    def _probe(self) -> str:
-        """The first path whose logits on a few tokens match the model's; also sets `vocabulary`."""
-        batch, alone = _probe_batch(), _probe_batch(rows=1)
-        self.trims = False
-        plain = self._forward(batch, "plain")
-        self.vocabulary = plain.shape[-1]
-        self.notes: list[str] = []
-        if asking := modules_that_ask(self.model):
-            set_training(asking, True)
-            trained = self._forward(batch, "plain")
-            if (off := _distance(trained, plain)) > 1.0:
-                set_training(asking, False)
-                names = sorted({type(module).__name__ for module in asking})
-                self.notes.append(
-                    f"training mode of {', '.join(names)} changes the logits by {off:.3g} times the rounding allowed, "
-                    "so they stay in evaluation mode; on Metal their kernels may have no gradient"
-                )
-        if not has_plain_cache(self.model):
-            self.notes.append("some layers do not keep plain keys and values, so every token runs in every row")
-        ways = [("body", True), ("body", False)]
-        if has_plain_cache(self.model):
-            ways = [("sites", False), ("prefix", True), ("prefix", False), *ways]
-        for path, self.trims in ways:
-            try:
-                self._forward(alone, path)
-                off = _distance(self._forward(batch, path), plain)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                why = f"does not fit this model: {type(error).__name__}: {error}"
-            else:
-                if off <= 1.0:
-                    return path
-                why = f"changes the logits by {off:.3g} times the rounding allowed"
-            if not self.trims:
-                self.notes.append(f"path {path!r} {why}")
-        return "plain"
-
     def _probe_gradient(self) -> None:
         """Takes one gradient, of a few tokens: a kernel may have none, and then says so only when asked."""
-        _, gradient = self.value_and_grad(_probe_batch(rows=1), lambda logits: (logits.logsumexp(-1).mean(), {}))
+        _, gradient = self.value_and_grad(probe_batch(rows=1), lambda logits: (logits.logsumexp(-1).mean(), {}))
         if bad := [name for name, g in gradient.items() if not mx.all(mx.isfinite(g)).item()]:
             raise ArithmeticError(f"the gradient of a few tokens is not finite, such as that of {bad[0]!r}")
 
@@ -317,26 +241,3 @@ class LoRAPolicy:
             yield
         finally:
             self.model.update(tree_unflatten(list(current.items())))
-
-
-def _prefix(batch: Batch) -> int:
-    """The number of columns to compute once for all rows."""
-    return batch.prefix if batch.distinct_rows > 1 and batch.prefix >= MIN_PREFIX else 0
-
-
-def _probe_batch(rows: int = 3) -> Batch:
-    """Short rows, at most three, with a shared prefix of MIN_PREFIX tokens; ids 0 to 3 exist in every vocabulary."""
-    start = [1, 2, 3, 0, 2, 1, 3, 1][:MIN_PREFIX]
-    endings = ([2, 0, 1, 3], [2, 1], [2, 3, 3])[:rows]
-    episodes = [
-        Episode("probe", 0, {}, {"a": Trajectory("a", "a", turns=[Turn((), "", 0.0, None, row[:-1], row[-1:], [0.0])])})
-        for row in ([*start, *ending] for ending in endings)
-    ]
-    return pack(episodes, [{"a": np.zeros(1)}] * len(endings))
-
-
-def _distance(a: mx.array, b: mx.array) -> float:
-    """Largest difference, in units of the rounding error of the dtype that the model computes in."""
-    tolerance = 1e-4 if b.dtype == mx.float32 else 5e-2
-    a, b = a.astype(mx.float32), b.astype(mx.float32)
-    return float(np.array(mx.max(mx.abs(a - b)) / (tolerance * (1.0 + mx.max(mx.abs(b))))))

@@ -270,8 +270,8 @@ MUTANTS = [
         POLICY,
         (
             "lora-without-scale",
-            "((self.scale * (x @ self.lora_a)) @ self.lora_b)",
-            "((x @ self.lora_a) @ self.lora_b)",
+            "low = self.scale * (x @ self.lora_a)",
+            "low = x @ self.lora_a",
             "the trainer computes with another scale than the engine",
             "tests/train/test_policy.py::test_saved_adapters_load_in_mlx_lm",
         ),
@@ -281,6 +281,26 @@ MUTANTS = [
             "self.lora_b = mx.ones(",
             "a fresh policy is not the base",
             "tests/train/test_policy.py::test_a_fresh_policy_is_the_base",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/last_feed_forward.py",
+        "tests/train/test_policy.py::test_every_path_gives_the_models_own_logits",
+        (
+            "last-part-elsewhere",
+            "out.at[self._rows, self._columns].add(y)",
+            "out.at[self._rows, self._columns - 1].add(y)",
+            "the last feed-forward part is added one position too early",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/site_logits.py",
+        "tests/train/test_policy.py::test_a_feed_forward_part_that_mixes_positions_is_computed_whole",
+        (
+            "trimmed-whatever-it-computes",
+            "if off <= 1.0:",
+            "if off <= 1.0 or self.trims:",
+            "a model whose last part mixes positions is trained on other logits",
         ),
     ),
 ]

@@ -74,23 +74,23 @@ MODELS = {
 @pytest.mark.parametrize("prefix", [PREFIX, [5]], ids=["shared prefix", "short prefix"])
 def test_every_path_gives_the_models_own_logits(options, prefix):
     policy, batch = make_policy(make_model(**options)), make_batch(prefix=prefix)
-    assert policy.path == "sites" and not policy.notes
+    assert policy.logits.path == "sites" and not policy.notes
     expected = naive_logits(policy.model, batch)
     for path in ("sites", "prefix", "body", "plain"):
-        for policy.trims in (False, True):
-            policy.path = path
-            assert close(policy.forward(batch)[mx.array(batch.position)], expected), (path, policy.trims)
+        for policy.logits.trims in (False, True):
+            policy.logits.path = path
+            assert close(policy.forward(batch)[mx.array(batch.position)], expected), (path, policy.logits.trims)
 
 
 def test_models_built_otherwise_fall_back():
     options = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 8.0}
     policy = make_policy(make_model("gemma2", **options))
     batch = make_batch()
-    assert policy.path == "body" and policy.trims and policy.notes
+    assert policy.logits.path == "body" and policy.logits.trims and policy.notes
     assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
     windowed = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
     policy = make_policy(make_model("llama", **windowed))
-    assert policy.path == "body" and policy.trims and "plain keys and values" in policy.notes[0]
+    assert policy.logits.path == "body" and policy.logits.trims and "plain keys and values" in policy.notes[0]
     assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
 
 
@@ -107,7 +107,7 @@ def test_a_block_of_another_shape_still_shares_its_prefix():
     for block in model.layers:
         block.mlp = Doubled(block.mlp)
     policy = make_policy(model)
-    assert policy.path == "prefix" and policy.trims and "'sites' does not fit" in policy.notes[0]
+    assert policy.logits.path == "prefix" and policy.logits.trims and "'sites' does not fit" in policy.notes[0]
     assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
     assert len(policy.notes) == 1
 
@@ -125,7 +125,7 @@ def test_a_feed_forward_part_that_mixes_positions_is_computed_whole():
     model = make_model()
     model.layers[-1].mlp = Summed(model.layers[-1].mlp)
     policy = make_policy(model)
-    assert policy.path == "body" and not policy.trims
+    assert policy.logits.path == "body" and not policy.logits.trims
     assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
     assert isinstance(policy.model.layers[-1].mlp, Summed)
 

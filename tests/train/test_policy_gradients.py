@@ -75,7 +75,7 @@ def test_gradients_do_not_depend_on_how_they_are_computed(settings, on_the_cpu):
     assert min(mx.abs(g).max().item() for g in expected.values()) > 1e-4
     for single, path, budget in [*((False, *way) for way in PATHS), (True, "sites", None)]:
         tried = make_policy() if single else policy
-        tried.path = path
+        tried.logits.path = path
         tried.clear()
         got, grads, numbers = loss_and_grad(tried, batch, settings, max_tokens=budget)
         assert got == pytest.approx(loss.item(), rel=1e-5, abs=1e-6) and numbers["finite"] == 1.0
@@ -111,7 +111,7 @@ def test_recomputing_keeps_less_and_says_where_it_cannot():
     assert peaks[1] < 0.6 * peaks[0]
     windowed = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
     policy = LoRAPolicy(make_model("llama", **windowed), checkpoint_layers=True)
-    assert policy.path == "body" and "checkpoint_layers has no effect" in policy.notes[-1]
+    assert policy.logits.path == "body" and "checkpoint_layers has no effect" in policy.notes[-1]
     assert loss_and_grad(policy, batch, plain_loss())[2]["finite"]
 
 

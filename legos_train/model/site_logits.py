@@ -1,0 +1,137 @@
+"""Logits where a policy's tokens were sampled, computed in the fastest way that a model allows."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+
+from inference.forward import seam
+from legos_envs.records import Episode, Trajectory, Turn
+from legos_train.batch import Batch, pack
+from legos_train.model.decoder import site_hidden
+from legos_train.model.last_feed_forward import at_sites
+from legos_train.model.shared_prefix import has_plain_cache, hidden_states
+from legos_train.model.training_mode import modules_that_ask, set_training
+
+MIN_PREFIX = 8  # a shorter prefix saves less than the second pass through the layers costs
+
+
+class SiteLogits:
+    """The logits of a model, any of mlx-lm's, at the sites of a batch.
+
+    There are four ways to compute them; the constructor tries them on a few tokens and keeps the first that matches the
+    model:
+
+    * `"sites"` (decoder.py): shared prefix once, last block and head at the sites only;
+    * `"prefix"` (shared_prefix.py): shared prefix once, head at the sites only; any model that keeps plain keys and
+      values;
+    * `"body"`: the whole model on every token, except for the head, which sees the sites only; any model whose body and
+      head can be told apart, such as those with recurrent states;
+    * `"plain"`: the whole model on every token.
+
+    Modules whose gradient needs it are put in training mode (training_mode.py).
+
+    Attributes:
+        path: the way.
+        trims: whether with `"prefix"` and `"body"` the last feed-forward part, too, sees the sites only.
+        notes: why faster ways were rejected.
+        vocabulary: V.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model: Any = model
+        self.notes: list[str] = []
+        self.path, self.trims = "plain", False
+        self.path = self._probe()
+
+    def __call__(self, batch: Batch) -> mx.array:
+        """(K, V)."""
+        return self._by(self.path, batch)
+
+    def _by(self, path: str, batch: Batch) -> mx.array:
+        prefix = prefix_of(batch)
+        if path == "sites":
+            return self.head(site_hidden(self.model, batch, prefix))
+        tokens, rows, cols = mx.array(batch.tokens), mx.array(batch.rows), mx.array(batch.cols)
+        if path == "prefix":
+            with self._last_part(self.model.model, rows, cols - prefix):
+                hidden = hidden_states(self.model.model, len(self.model.layers), tokens, prefix)
+            return self.head(hidden[rows, cols - prefix])
+        if path == "body":
+            apart = seam(self.model)
+            if apart is None:
+                raise TypeError("its body and its head cannot be told apart")
+            body, head = apart
+            with self._last_part(body, rows, cols):
+                hidden = body(tokens)
+            return head(hidden[rows, cols][None])[0]
+        return self.model(tokens)[rows, cols]
+
+    def _last_part(self, body: Any, rows: mx.array, columns: mx.array) -> AbstractContextManager[None]:
+        return at_sites(body, rows, columns) if self.trims else nullcontext()
+
+    def head(self, hidden: mx.array) -> mx.array:
+        if "lm_head" in self.model:
+            return self.model.lm_head(hidden)
+        return self.model.model.embed_tokens.as_linear(hidden)
+
+    def _probe(self) -> str:
+        """The first path whose logits on a few tokens match the model's; also sets `vocabulary`."""
+        batch, alone = probe_batch(), probe_batch(rows=1)
+        plain = self._by("plain", batch)
+        self.vocabulary = plain.shape[-1]
+        if asking := modules_that_ask(self.model):
+            set_training(asking, True)
+            trained = self._by("plain", batch)
+            if (off := _distance(trained, plain)) > 1.0:
+                set_training(asking, False)
+                names = sorted({type(module).__name__ for module in asking})
+                self.notes.append(
+                    f"training mode of {', '.join(names)} changes the logits by {off:.3g} times the rounding allowed, "
+                    "so they stay in evaluation mode; on Metal their kernels may have no gradient"
+                )
+        if not has_plain_cache(self.model):
+            self.notes.append("some layers do not keep plain keys and values, so every token runs in every row")
+        ways = [("body", True), ("body", False)]
+        if has_plain_cache(self.model):
+            ways = [("sites", False), ("prefix", True), ("prefix", False), *ways]
+        for path, self.trims in ways:
+            try:
+                self._by(path, alone)
+                off = _distance(self._by(path, batch), plain)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                why = f"does not fit this model: {type(error).__name__}: {error}"
+            else:
+                if off <= 1.0:
+                    return path
+                why = f"changes the logits by {off:.3g} times the rounding allowed"
+            if not self.trims:
+                self.notes.append(f"path {path!r} {why}")
+        return "plain"
+
+
+def prefix_of(batch: Batch) -> int:
+    """The number of columns to compute once for all rows."""
+    return batch.prefix if batch.distinct_rows > 1 and batch.prefix >= MIN_PREFIX else 0
+
+
+def probe_batch(rows: int = 3) -> Batch:
+    """Short rows, at most three, with a shared prefix of MIN_PREFIX tokens; ids 0 to 3 exist in every vocabulary."""
+    start = [1, 2, 3, 0, 2, 1, 3, 1][:MIN_PREFIX]
+    endings = ([2, 0, 1, 3], [2, 1], [2, 3, 3])[:rows]
+    episodes = [
+        Episode("probe", 0, {}, {"a": Trajectory("a", "a", turns=[Turn((), "", 0.0, None, row[:-1], row[-1:], [0.0])])})
+        for row in ([*start, *ending] for ending in endings)
+    ]
+    return pack(episodes, [{"a": np.zeros(1)}] * len(endings))
+
+
+def _distance(a: mx.array, b: mx.array) -> float:
+    """Largest difference, in units of the rounding error of the dtype that the model computes in."""
+    tolerance = 1e-4 if b.dtype == mx.float32 else 5e-2
+    a, b = a.astype(mx.float32), b.astype(mx.float32)
+    return float(np.array(mx.max(mx.abs(a - b)) / (tolerance * (1.0 + mx.max(mx.abs(b))))))
