@@ -22,7 +22,9 @@ def bootstrap_interval(
 ) -> list[float]:
     """95 % interval of the mean of independent values: the expanded percentile bootstrap (Hesterberg 2015, arXiv
     1411.5279), with quantiles widened by Student's t, so that few values give no false certainty. Resamples of very few
-    values (less than `FEW`) never leave their range, so there Student's interval is taken where it is wider.
+    values (less than `FEW`) never leave their range, so there Student's interval is taken where it is wider. Values
+    that all lie on a bound have no spread to resample; N shares of 1 show that the mean is at least 0.025^(1/N)
+    (Clopper and Pearson 1934, Biometrika 26), and no other values between 0 and 1 could show more.
 
     Args:
         values: (N,), one per seed: games on one seed belong together and are averaged first.
@@ -31,7 +33,7 @@ def bootstrap_interval(
         bounds: what the mean can be, such as 0 and 1 for shares.
 
     Returns:
-        Its two ends; for N = 1 the value twice, which is not informative.
+        Its two ends; without a bound, for N = 1 or equal values, the value twice, which is not informative.
 
     Raises:
         ValueError: there are no values.
@@ -39,6 +41,9 @@ def bootstrap_interval(
     sample = np.asarray(values, float)
     if sample.ndim != 1 or not len(sample):
         raise ValueError(f"an interval needs at least one value; got an array of shape {sample.shape}")
+    if sample.min() == sample.max() and sample[0] in bounds and all(map(math.isfinite, bounds)):
+        least = sample[0] + (sum(bounds) - 2 * sample[0]) * (1.0 - (1.0 - LEVEL) ** (1.0 / len(sample)))
+        return sorted([float(sample[0]), float(least)])
     low, high = np.quantile(resampled_means(sample, seed, resamples), expanded_levels(len(sample)))
     if 1 < len(sample) < FEW:
         half = student(len(sample) - 1) * sample.std(ddof=1) / math.sqrt(len(sample))

@@ -92,9 +92,6 @@ def row(
         result |= {"score": float(np.mean(scores)), "score_ci95": bootstrap_interval(scores, seed, bounds=(0, 1))}
     if problems := _answers(one for group in whole.values() for one in group):
         result["accuracy"] = mean_and_pass(problems, seed, samples)
-        shares = [sum(right) / len(right) for right in problems]
-        if not even and np.ptp(shares) == 0 and (note := advice(shares, (0, 0), per_seed, "the accuracy")):
-            result["advice"].append(note)
     return result
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 
 import numpy as np
 import pytest
@@ -67,6 +68,33 @@ def test_very_few_values_do_not_either(count: int) -> None:
         covered.append(low <= 0 <= high)
     assert 0.92 < np.mean(covered) <= 0.99
     assert bootstrap_interval([0.25, 0.5], 0, bounds=(0, 1)) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("values", "bounds", "ends"),
+    [
+        ([1] * 256, (0, 1), [0.9857, 1]),
+        ([0.0] * 10, (0, 1), [0, 0.3085]),
+        ([1.0], (0, 1), [0.025, 1]),
+        ([-1] * 10, (-1, 1), [-1, -0.3830]),
+        ([0.5] * 10, (0, 1), [0.5, 0.5]),
+        ([1.0] * 10, (-math.inf, math.inf), [1, 1]),
+        ([1.0] * 10, (1, math.inf), [1, 1]),
+    ],
+)
+def test_values_that_all_lie_on_a_bound(values: list[float], bounds: tuple[float, float], ends: list[float]) -> None:
+    assert bootstrap_interval(values, 0, bounds=bounds) == pytest.approx(ends, abs=5e-5)
+
+
+@pytest.mark.parametrize("share", [0.97, 0.995])
+def test_shares_near_a_bound_are_covered(share: float) -> None:
+    """Of 20 games, 54 and 90 in 100 samples are all wins, whose resamples do not leave 1."""
+    rng = np.random.default_rng(0)
+    covered = 0
+    for number in range(300):
+        low, high = bootstrap_interval(rng.random(20) < share, number, resamples=200, bounds=(0, 1))
+        covered += low <= share <= high
+    assert covered / 300 > 0.93, covered
 
 
 def test_intervals_depend_on_nothing_but_values_and_seed() -> None:
