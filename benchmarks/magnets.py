@@ -24,8 +24,8 @@ Floats = NDArray[np.float64]
 
 HISTORY = {"": 0, "p": 1, "b": 2, "pb": 3}
 ENDS = ("pp", "bp", "bb", "pbp", "pbb")
-MODELS = (((0.5, 0.2, 0.2), 0.6), ((0.7, 0.1, 0.1), 0.45), ((0.3, 0.2, 0.2), 0.3))
-"""What an update shares with (all, the same card, the same history), and the size of the first step."""
+MODELS = (((0.5, 0.2, 0.2), 0.8), ((0.7, 0.1, 0.1), 0.6), ((0.3, 0.2, 0.2), 0.4))
+"""What an update shares with (all, the same card, the same history), and the size of the first step at 6e-4."""
 STUCK = 0.15
 
 
@@ -40,6 +40,7 @@ class Schedule:
     degree: float = 4.0
     steps: int = 650
     batch: int = 768
+    lr: float = 4.5e-4
     lr_end: float = 0.05
 
 
@@ -128,7 +129,7 @@ def run(schedule: Schedule, shared: Floats, rate: float, seeds: int) -> tuple[Fl
         gradient /= visits.sum(1, keepdims=True)
         gradient *= np.minimum(1, 0.1 / np.maximum(np.sqrt((gradient**2).sum(1, keepdims=True)), 1e-12))
         square = 0.999 * square + 0.001 * (gradient**2).mean(1, keepdims=True)
-        size = rate * (1 + (schedule.lr_end - 1) * done)
+        size = rate * schedule.lr / 6e-4 * (1 + (schedule.lr_end - 1) * done)
         logits = logits + size * (gradient / np.sqrt(square / (1 - 0.999**step))) @ shared
         keep = (step - 1) / (step + schedule.degree)
         average = keep * average + (1 - keep) * logits
@@ -146,14 +147,16 @@ def main() -> None:
     parser.add_argument(
         "--base", type=float, nargs="+", default=[0.0, 0.07], help="share of the first policy, which is uniform"
     )
-    parser.add_argument("--games", type=int, default=768, help="games per step")
+    parser.add_argument("--steps", type=int, default=Schedule.steps)
+    parser.add_argument("--games", type=int, default=Schedule.batch, help="games per step")
+    parser.add_argument("--lr", type=float, default=Schedule.lr, help="learning rate of the first step")
     args = parser.parse_args()
     print(
         "every  kl_end  base  shared           rate   average: median, 95 %, largest   last: 95 %   stuck (above 0.15)"
     )
     settings = itertools.product(args.every, args.kl_end, args.base, MODELS)
     for every, kl_end, base, (shared, rate) in settings:
-        schedule = Schedule(every, kl_end=kl_end, base=base, batch=args.games)
+        schedule = Schedule(every, kl_end=kl_end, base=base, steps=args.steps, batch=args.games, lr=args.lr)
         last, average = run(schedule, kernel(*shared), rate, args.seeds)
         numbers = f"{np.median(average):.3f}   {np.quantile(average, 0.95):.3f}   {average.max():.3f}"
         print(

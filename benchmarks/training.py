@@ -3,8 +3,8 @@
 `python -m benchmarks.training [--json out.json]` builds a random Qwen3 and rows like those of a board game (a shared
 rule text, then a position, then a short answer), and prints one table:
 
-* loss and gradient by the three ways to reach the logits (`legos_train/model/policy.py`): sites, prefix, plain;
-* the same by sites with MLX's own softmax, SwiGLU and log-probabilities in place of `inference/forward/fastmath.py`;
+* loss and gradient by three ways to reach the logits (`legos_train/model/site_logits.py`): sites, prefix, plain;
+* the same by sites with the exponentials of `inference/forward/exponentials.py` instead of numpy's in fastmath.py;
 * prefill and four tokens of the same prompts in the engine: its own forward pass against the model's call.
 
 Sides take turns; the smallest CPU time over the repeats counts. `off` is the largest difference of a logit from the
@@ -63,10 +63,10 @@ def learning(model: Any, prompts: list[list[int]], repeats: int) -> list[dict[st
     policy.reference(batch)
 
     def run(path: str) -> dict[str, float]:
-        policy.logits.path = path
+        policy.logits.path, policy.logits.trims = path, path == "prefix"
         return loss_and_grad(policy, batch, settings, max_tokens=16384)[2]
 
-    def with_mlx() -> dict[str, float]:
+    def in_the_graph() -> dict[str, float]:
         with fastmath.lazily():
             return run("sites")
 
@@ -74,7 +74,7 @@ def learning(model: Any, prompts: list[list[int]], repeats: int) -> list[dict[st
         "sites": lambda: run("sites"),
         "prefix": lambda: run("prefix"),
         "plain": lambda: run("plain"),
-        "sites, MLX's exp": with_mlx,
+        "sites, in the graph": in_the_graph,
     }
     own = np.array(policy._forward(batch, "plain"))
     off = {path: float(np.abs(np.array(policy._forward(batch, path)) - own).max()) for path in ("sites", "prefix")}

@@ -6,11 +6,23 @@ up_proj, down_proj), each after a norm and added to the residual stream.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import mlx.core as mx
 
 from inference.forward import fastmath
+
+_CALL = {"self", "x", "inputs", "mask", "cache"}
+
+
+def called_plainly(module: Any) -> bool:
+    """Whether a module takes hidden states, mask and cache, and nothing else.
+
+    Ministral's blocks also take scales of their queries, which differ by position beyond some length: comparing a few
+    tokens would miss that.
+    """
+    return set(inspect.signature(type(module).__call__).parameters) <= _CALL
 
 
 def keys_and_values(block: Any, normed: mx.array, offset: Any) -> tuple[mx.array, mx.array]:

@@ -7,13 +7,12 @@ For the decoders of blocks.py. Two savings over calling the model, neither of th
 * softmax and SwiGLU from fastmath.py.
 
 `fits` looks at the structure; the numbers are also compared with the model's own before this is used. A model whose
-attention takes anything but tokens, mask and cache does not fit: Ministral scales queries by position beyond some
-length, which a short comparison would miss. Metal and CUDA keep the model's own call, with MLX's fused kernels.
+blocks take anything but tokens, mask and cache does not fit (`blocks.called_plainly`). Metal and CUDA keep the
+model's own call, with MLX's fused kernels.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +28,6 @@ _BLOCK = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 _DELTA_BLOCK = _BLOCK - {"self_attn"} | {"linear_attn"}
 _ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj", "rope"}
 _MLP = {"gate_proj", "up_proj", "down_proj"}
-_CALL = {"self", "x", "inputs", "mask", "cache"}
 
 
 def fits(model: nn.Module, *, deltas: bool = False) -> bool:
@@ -44,7 +42,7 @@ def fits(model: nn.Module, *, deltas: bool = False) -> bool:
     return all(
         (_attends(block) or (deltas and _recurs(block)))
         and _children(block.mlp) == _MLP
-        and _arguments(block) <= _CALL
+        and blocks.called_plainly(block)
         and not getattr(block, "use_sliding", False)
         for block in body.layers
     )
@@ -54,17 +52,13 @@ def _attends(block: Any) -> bool:
     if _children(block) != _BLOCK:
         return False
     attention = block.self_attn
-    return _children(attention) - {"q_norm", "k_norm"} == _ATTENTION and _arguments(attention) <= _CALL
+    return _children(attention) - {"q_norm", "k_norm"} == _ATTENTION and blocks.called_plainly(attention)
 
 
 def _recurs(block: Any) -> bool:
     if _children(block) != _DELTA_BLOCK:
         return False
-    return host_delta.fits(block.linear_attn, _children(block.linear_attn)) and _arguments(block.linear_attn) <= _CALL
-
-
-def _arguments(module: Any) -> set[str]:
-    return set(inspect.signature(type(module).__call__).parameters)
+    return host_delta.fits(block.linear_attn, _children(block.linear_attn)) and blocks.called_plainly(block.linear_attn)
 
 
 def _children(module: Any) -> set[str]:

@@ -14,7 +14,7 @@ from mlx import nn
 from inference.forward.fastmath import sigmoid
 from inference.forward.host_layers import Mlp, Norm, Positions, rotate
 from inference.forward.host_linear import FloatArray, FusedLinear, Linear
-from inference.forward.row_parts import in_parts
+from inference.forward.row_parts import PART, in_parts
 
 _SCORES = 1 << 22  # attention scores computed at a time
 _QKV = tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]
@@ -111,7 +111,11 @@ def _attend(q: FloatArray, keys: FloatArray, values: FloatArray, fed: Positions)
             hidden = np.arange(span) > positions[..., None]
             np.copyto(scores, np.float32(-np.inf), where=hidden[:, None, None])
         total = np.empty((*scores.shape[:-1], 1), np.float32)
-        in_parts(partial(_exponentials, scores.reshape(-1, span), total.reshape(-1, 1)), total.size, span)
+        work = partial(_exponentials, scores.reshape(-1, span), total.reshape(-1, 1))
+        if scores.size <= PART:
+            work(slice(None))
+        else:
+            in_parts(work, total.size, span)
         mixed = (scores.reshape(rows, kv_heads, group * size, span) @ values[:, :, :span]).reshape(
             rows, kv_heads, group, size, width
         )

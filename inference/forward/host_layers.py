@@ -123,7 +123,7 @@ class Mlp:
 def swiglu(gate: FloatArray, up: FloatArray) -> FloatArray:
     """`gate * sigmoid(gate) * up`; overwrites `up`."""
     if gate.size > PART:
-        in_parts(lambda part: _gated(gate[part], up[part]), *gate.shape)
+        in_parts(lambda part: _gated(gate[part], up[part]), len(gate), gate[0].size)
         return up
     return _gated(gate, up)
 

@@ -27,7 +27,7 @@ def in_parts(work: Work, rows: int, width: int) -> None:
     """Calls `work` with slices that cover `rows` rows of `width` numbers."""
     threads = fastblas.threads() if rows * width >= LARGE else 1
     edges = [rows * i // threads for i in range(threads + 1)]
-    size = max(1, PART // width)
+    size = max(1, PART // max(1, width))
     waiting = [pool(threads - 1).submit(_each, work, edges[i], edges[i + 1], size) for i in range(1, threads)]
     _each(work, edges[0], edges[1], size)
     for future in waiting:

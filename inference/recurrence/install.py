@@ -1,8 +1,11 @@
-"""Replaces mlx-lm's recurrences with the chunkwise ones, and what is slow around them on a CPU."""
+"""Replaces mlx-lm's recurrences with the chunkwise ones and, for a learner, what is slow around them on a CPU."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import mlx.core as mx
@@ -12,19 +15,35 @@ from inference.forward import fastmath
 
 SHORTEST = 8
 """Fewer positions than this, as in decoding, are left to mlx-lm's step."""
+_QUICKLY: ContextVar[bool] = ContextVar("quickly", default=False)
+
+
+@contextmanager
+def quickly() -> Iterator[None]:
+    """Within this context, on Linux CPUs, models compute `nn.silu` and short convolutions as fastmath.py and
+    short_convolution.py do, which is faster where many positions are computed, with or without a gradient.
+
+    Only after `install`. On a CPU `mx.compile` is switched off for the process, since it cannot trace them.
+    """
+    if mx.default_device().type == mx.DeviceType.cpu:
+        mx.disable_compile()
+    before = _QUICKLY.set(True)
+    try:
+        yield
+    finally:
+        _QUICKLY.reset(before)
 
 
 def install() -> None:
-    """Make mlx-lm's gated-delta and Mamba 2 layers compute in chunks where they have no kernel.
+    """Make mlx-lm's gated-delta and Mamba 2 layers compute in chunks where they have no kernel; see also `quickly`.
 
     mlx-lm chooses: in evaluation mode on Metal its kernels, which have no gradient; in training mode, and on other
-    devices, the functions replaced here. On Linux CPUs `nn.silu`, which gates use, and the convolutions in front of
-    recurrences are replaced too. Calling it again does nothing.
+    devices, the functions replaced here. Calling it again does nothing.
     """
     from mlx_lm.models import gated_delta, ssm
 
     from inference.recurrence.gated_delta import chunked_gated_delta
-    from inference.recurrence.short_convolution import is_short, short_convolution
+    from inference.recurrence.short_convolution import short_convolution, takes
     from inference.recurrence.ssd import chunked_ssd
 
     step, scan = gated_delta.gated_delta_ops, ssm.ssm_attn
@@ -44,11 +63,11 @@ def install() -> None:
 
     @functools.wraps(gate)
     def silu(x: mx.array) -> mx.array:
-        return fastmath.silu(x) if fastmath.in_software(x) else gate(x)
+        return fastmath.silu(x) if _QUICKLY.get() and fastmath.in_software(x) else gate(x)
 
     @functools.wraps(convolve)
     def conv1d(self: nn.Conv1d, x: mx.array) -> mx.array:
-        if not fastmath.in_software(x) or not is_short(self) or x.shape[1] < SHORTEST:
+        if not _QUICKLY.get() or not fastmath.in_software(x) or not takes(self, x):
             return convolve(self, x)
         y = short_convolution(x, self.weight)
         return y + self.bias if "bias" in self else y

@@ -9,11 +9,12 @@ import mlx.core as mx
 from mlx import nn
 
 
-def is_short(layer: nn.Conv1d) -> bool:
-    """Whether a convolution has one filter per channel, without stride, padding or dilation."""
-    channels, _, width = layer.weight.shape
+def takes(layer: nn.Conv1d, x: mx.array) -> bool:
+    """Whether a convolution of x has one filter per channel, without stride, padding or dilation."""
+    channels, size, width = layer.weight.shape
     plain = (layer.stride, layer.padding, layer.dilation) == (1, 0, 1)
-    return plain and width == 1 and layer.groups == channels
+    fits = x.ndim == 3 and x.shape[1] >= size and x.shape[2] == channels
+    return plain and width == 1 and layer.groups == channels and fits
 
 
 def short_convolution(x: mx.array, weight: mx.array) -> mx.array:

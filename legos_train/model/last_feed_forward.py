@@ -17,21 +17,29 @@ NAMES = ("mlp", "feed_forward", "block_sparse_moe", "ffn")
 
 
 class _AtSites(nn.Module):
-    """A pointwise module that leaves all positions but some at zero. x (U, T, H)."""
+    """A pointwise module that leaves all positions of x (U, T, H) but some at zero; other shapes are computed whole."""
 
-    def __init__(self, inner: nn.Module, rows: mx.array, columns: mx.array) -> None:
+    def __init__(self, inner: nn.Module, shape: tuple[int, ...], rows: mx.array, columns: mx.array) -> None:
         super().__init__()
-        self._inner, self._rows, self._columns = inner, rows, columns
+        self._inner, self._shape, self._rows, self._columns = inner, shape, rows, columns
 
     def __call__(self, x: mx.array, *args: Any) -> mx.array:
+        if x.shape[:-1] != self._shape:  # MLX does not check indices
+            return self._inner(x, *args)
         y = self._inner(x[self._rows, self._columns][None], *args)[0]
         out = mx.zeros((*x.shape[:-1], y.shape[-1]), y.dtype)
         return out.at[self._rows, self._columns].add(y)
 
 
 @contextmanager
-def at_sites(body: Any, rows: mx.array, columns: mx.array) -> Iterator[None]:
-    """Within this context the body's last feed-forward part computes these positions only, each given once.
+def at_sites(body: Any, shape: tuple[int, ...], rows: mx.array, columns: mx.array) -> Iterator[None]:
+    """Within this context the body's last feed-forward part computes some positions only, each given once.
+
+    Args:
+        body: a model without its head.
+        shape: rows and columns of the tokens, (U, T).
+        rows: of the positions, below U.
+        columns: of the positions, below T.
 
     Raises:
         AttributeError: the body's last layer has no such part.
@@ -41,7 +49,7 @@ def at_sites(body: Any, rows: mx.array, columns: mx.array) -> Iterator[None]:
     if name is None:
         raise AttributeError(f"the last layer has none of {', '.join(NAMES)}")
     inner = layer[name]
-    layer[name] = _AtSites(inner, rows, columns)
+    layer[name] = _AtSites(inner, shape, rows, columns)
     try:
         yield
     finally:

@@ -9,7 +9,8 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from inference.forward import seam
+from inference import recurrence
+from inference.forward import blocks, seam
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
 from legos_train.model.decoder import site_hidden
@@ -38,7 +39,7 @@ class SiteLogits:
     Attributes:
         path: the way.
         trims: whether with `"prefix"` and `"body"` the last feed-forward part, too, sees the sites only.
-        notes: why faster ways were rejected.
+        notes: why faster ways were rejected, except for `trims`.
         vocabulary: V.
     """
 
@@ -53,12 +54,16 @@ class SiteLogits:
         return self._by(self.path, batch)
 
     def _by(self, path: str, batch: Batch) -> mx.array:
+        with recurrence.quickly():
+            return self._compute(path, batch)
+
+    def _compute(self, path: str, batch: Batch) -> mx.array:
         prefix = prefix_of(batch)
         if path == "sites":
             return self.head(site_hidden(self.model, batch, prefix))
         tokens, rows, cols = mx.array(batch.tokens), mx.array(batch.rows), mx.array(batch.cols)
         if path == "prefix":
-            with self._last_part(self.model.model, rows, cols - prefix):
+            with self._last_part(self.model.model, tokens[:, prefix:], rows, cols - prefix):
                 hidden = hidden_states(self.model.model, len(self.model.layers), tokens, prefix)
             return self.head(hidden[rows, cols - prefix])
         if path == "body":
@@ -66,13 +71,15 @@ class SiteLogits:
             if apart is None:
                 raise TypeError("its body and its head cannot be told apart")
             body, head = apart
-            with self._last_part(body, rows, cols):
+            with self._last_part(body, tokens, rows, cols):
                 hidden = body(tokens)
             return head(hidden[rows, cols][None])[0]
         return self.model(tokens)[rows, cols]
 
-    def _last_part(self, body: Any, rows: mx.array, columns: mx.array) -> AbstractContextManager[None]:
-        return at_sites(body, rows, columns) if self.trims else nullcontext()
+    def _last_part(
+        self, body: Any, tokens: mx.array, rows: mx.array, columns: mx.array
+    ) -> AbstractContextManager[None]:
+        return at_sites(body, tokens.shape, rows, columns) if self.trims else nullcontext()
 
     def head(self, hidden: mx.array) -> mx.array:
         if "lm_head" in self.model:
@@ -98,12 +105,14 @@ class SiteLogits:
             self.notes.append("some layers do not keep plain keys and values, so every token runs in every row")
         ways = [("body", True), ("body", False)]
         if has_plain_cache(self.model):
-            ways = [("sites", False), ("prefix", True), ("prefix", False), *ways]
+            ways = [("prefix", True), ("prefix", False), *ways]
+            if all(map(blocks.called_plainly, self.model.layers)):
+                ways = [("sites", False), *ways]
         for path, self.trims in ways:
             try:
                 self._by(path, alone)
                 off = _distance(self._by(path, batch), plain)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
+            except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
                 why = f"does not fit this model: {type(error).__name__}: {error}"
             else:
                 if off <= 1.0:

@@ -6,9 +6,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from mlx import nn
+from mlx_lm.models import activations
 
 from inference.forward import exponentials, fastmath
-from inference.recurrence.install import install
+from inference.recurrence import install, quickly
 
 X = mx.array(np.random.default_rng(0).normal(0, 4, (6, 40)).astype(np.float32))
 
@@ -75,47 +76,80 @@ def test_the_lazy_functions_agree_with_numpy_s() -> None:
         np.testing.assert_allclose(sides[0][1], sides[1][1], rtol=1e-4, atol=1e-5)
 
 
-def test_the_gate_of_mlx_s_models_is_replaced() -> None:
+def test_the_gate_of_mlx_s_models_is_replaced_for_a_learner_alone() -> None:
     install()
-    assert nn.silu is not nn.silu.__wrapped__
-    np.testing.assert_allclose(np.asarray(nn.silu(X)), np.asarray(nn.silu.__wrapped__(X)), rtol=2e-6, atol=1e-7)
-    half = X.astype(mx.bfloat16)
-    assert mx.array_equal(nn.silu(half), nn.silu.__wrapped__(half))
+    own, half = nn.silu.__wrapped__, X.astype(mx.bfloat16)
+    assert not mx.array_equal(own(X), exponentials.silu(X)), "they differ in some last digit"
+    assert mx.array_equal(nn.silu(X), own(X))
+    with quickly():
+        assert mx.array_equal(nn.silu(X), exponentials.silu(X)) and mx.array_equal(nn.silu(half), own(half))
+    assert mx.array_equal(nn.silu(X), own(X))
+
+
+def test_models_can_be_compiled_outside_a_learner() -> None:
+    install()
+    up = mx.ones((2, 3))
+    with quickly():
+        pass
+    mx.enable_compile()
+    try:
+        for width in (3, 5):  # mlx-lm compiles it for all shapes at once
+            mx.eval(activations.swiglu(mx.ones((2, width)), mx.ones((2, width))))
+        with quickly():
+            assert mx.array_equal(activations.swiglu(up, up), exponentials.silu(up) * up)
+    finally:
+        mx.disable_compile()
+
+
+def failing(*_: object) -> None:
+    raise AssertionError("MLX's own convolution ran")
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_short_convolutions(bias: bool) -> None:
+def test_short_convolutions(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     install()
     layer = nn.Conv1d(12, 12, 4, groups=12, bias=bias)
     if bias:
         layer.bias = mx.arange(12) / 12
     x = mx.random.normal((2, 11, 12), key=mx.random.key(0))
 
-    def loss(weights: dict, x: mx.array, call) -> mx.array:
+    def loss(weights: dict, x: mx.array) -> mx.array:
         layer.update(weights)
-        return (call(layer, x) ** 2).sum()
+        return (layer(x) ** 2).sum()
 
     weights = layer.parameters()
-    own, other = nn.Conv1d.__call__, nn.Conv1d.__call__.__wrapped__
-    np.testing.assert_allclose(np.asarray(own(layer, x)), np.asarray(other(layer, x)), rtol=1e-5, atol=1e-6)
-    found = [mx.grad(loss, argnums=(0, 1))(weights, x, call) for call in (own, other)]
+    theirs = layer(x), mx.grad(loss, argnums=(0, 1))(weights, x)
+    monkeypatch.setattr(mx, "conv1d", failing)
+    with quickly():
+        ours = layer(x), mx.grad(loss, argnums=(0, 1))(weights, x)
+        with pytest.raises(AssertionError, match="own convolution"):
+            layer(x.astype(mx.bfloat16))
+    with pytest.raises(AssertionError, match="own convolution"):
+        layer(x)
+    np.testing.assert_allclose(np.asarray(ours[0]), np.asarray(theirs[0]), rtol=1e-5, atol=1e-6)
     for name in weights:
-        np.testing.assert_allclose(*(np.asarray(g[0][name]) for g in found), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(*(np.asarray(g[1]) for g in found), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(*(np.asarray(side[1][0][name]) for side in (ours, theirs)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(*(np.asarray(side[1][1]) for side in (ours, theirs)), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    "layer",
+    ("layer", "shape"),
     [
-        nn.Conv1d(12, 12, 4, groups=12, stride=2),
-        nn.Conv1d(12, 12, 4, groups=12, padding=1),
-        nn.Conv1d(12, 12, 4, groups=12, dilation=2),
-        nn.Conv1d(12, 24, 4, groups=12),
-        nn.Conv1d(12, 12, 4, groups=6),
-        nn.Conv1d(12, 12, 4),
+        (nn.Conv1d(12, 12, 4, groups=12, stride=2), (2, 11, 12)),
+        (nn.Conv1d(12, 12, 4, groups=12, padding=1), (2, 11, 12)),
+        (nn.Conv1d(12, 12, 4, groups=12, dilation=2), (2, 11, 12)),
+        (nn.Conv1d(12, 24, 4, groups=12), (2, 11, 12)),
+        (nn.Conv1d(12, 12, 4, groups=6), (2, 11, 12)),
+        (nn.Conv1d(12, 12, 4), (2, 11, 12)),
+        (nn.Conv1d(12, 12, 4, groups=12), (2, 11, 1)),
+        (nn.Conv1d(12, 12, 4, groups=12), (2, 3, 12)),
+        (nn.Conv1d(12, 12, 4, groups=12), (11, 12)),
     ],
 )
-def test_other_convolutions_are_left_to_mlx(layer: nn.Conv1d) -> None:
+def test_other_convolutions_are_left_to_mlx(
+    layer: nn.Conv1d, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     install()
-    x = mx.random.normal((2, 11, 12), key=mx.random.key(0))
-    assert mx.array_equal(layer(x), nn.Conv1d.__call__.__wrapped__(layer, x))
+    monkeypatch.setattr(mx, "conv1d", failing)
+    with quickly(), pytest.raises(AssertionError, match="own convolution"):
+        layer(mx.zeros(shape))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -51,6 +52,15 @@ def test_parts_give_the_bits_of_the_whole(threads: int, monkeypatch: pytest.Monk
     monkeypatch.setattr("inference.forward.host_layers.PART", x.size)
     for one, other in zip(parts, numbers(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_large_work_takes_all_threads_and_little_work_one(threads: int) -> None:
+    for rows, expected in ((600, threads), (200, 1)):
+        names = set()
+        row_parts.in_parts(lambda part, names=names: names.add(threading.current_thread().name), rows, 1000)
+        assert 1 <= len(names) <= expected and (len(names) == 1 or expected > 1)
+        if expected > 1:
+            assert len(names) > 1, "the caller works on one share only"
 
 
 def test_an_error_in_a_thread_is_raised_and_an_overflow_is_not_reported(threads: int) -> None:

@@ -53,6 +53,15 @@ def test_a_step_lowers_the_loss(name: str) -> None:
         assert before - after == pytest.approx(DROP, rel=0.2), (what, norm)
 
 
+def test_queries_scaled_by_position_are_so_in_training() -> None:
+    """Beyond 16 positions here; the tokens that a policy tries are fewer."""
+    model = zoo.build("ministral3")
+    policy, rows = LoRAPolicy(model, seed=0), batch([list(range(1, 33)), [*range(1, 25), 40, 41]])
+    assert policy.logits.path == "prefix"
+    whole = model(mx.array(rows.tokens))[mx.array(rows.rows), mx.array(rows.cols)]
+    np.testing.assert_allclose(np.asarray(policy.forward(rows)), np.asarray(whole), rtol=1e-3, atol=1e-4)
+
+
 def test_a_gradient_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a square root of 0 or a kernel of another device is in the way."""
     module = type(zoo.build("qwen3").layers[0].mlp)

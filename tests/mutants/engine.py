@@ -418,4 +418,36 @@ MUTANTS = [
             "a convolution with a stride is computed without",
         ),
     ),
+    *mutants(
+        "inference/recurrence/install.py",
+        "tests/inference/test_exponentials.py",
+        (
+            "gate-replaced-for-all",
+            "if _QUICKLY.get() and fastmath.in_software(x) else gate(x)",
+            "if fastmath.in_software(x) else gate(x)",
+            "models that mlx-lm compiles cannot be traced",
+        ),
+        (
+            "gate-never-replaced",
+            "if _QUICKLY.get() and fastmath.in_software(x) else gate(x)",
+            "if False else gate(x)",
+            "a learner on a CPU takes exponentials one by one",
+        ),
+        (
+            "convolution-never-replaced",
+            "if not _QUICKLY.get() or not fastmath.in_software(x) or not takes(self, x):",
+            "if True:",
+            "a learner on a CPU waits for MLX's convolutions",
+        ),
+    ),
+    *mutants(
+        "inference/forward/row_parts.py",
+        "tests/inference/test_row_parts.py",
+        (
+            "parts-on-one-thread",
+            "if rows * width >= LARGE else 1",
+            "if False else 1",
+            "what lies between products runs on one thread",
+        ),
+    ),
 ]

@@ -16,6 +16,7 @@ from legos_train.config.sections import LoRASettings
 from legos_train.model import logprob_cache
 from legos_train.model import policy as policy_module
 from legos_train.model.gradients import grad_norm, loss_and_grad
+from legos_train.model.last_feed_forward import at_sites
 from legos_train.model.policy import LoRAPolicy
 from tests.lora_of_mlx import linear_to_lora_layers, load_adapters
 from tests.train.helpers import plain_loss
@@ -128,6 +129,29 @@ def test_a_feed_forward_part_that_mixes_positions_is_computed_whole():
     assert policy.logits.path == "body" and not policy.logits.trims
     assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
     assert isinstance(policy.model.layers[-1].mlp, Summed)
+
+
+def test_a_last_block_that_also_stands_first_is_computed_whole():
+    """Only one of its two passes has the shape of the rest of the rows; MLX checks no indices."""
+
+    class Doubled(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def __call__(self, x):
+            assert 0 not in x.shape
+            return 2.0 * self.inner(x)
+
+    model, batch = make_model(), make_batch()
+    model.layers[0].mlp = Doubled(model.layers[0].mlp)
+    model.model.layers = [model.layers[0]] * 2
+    policy = make_policy(model)
+    assert policy.logits.path == "prefix" and not policy.logits.trims
+    assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
+    with at_sites(policy.model.model, (3, 5), mx.array([2]), mx.array([4])):
+        whole = policy.model.layers[-1].mlp(mx.ones((1, 5, 32)))
+    assert mx.array_equal(whole, policy.model.layers[-1].mlp(mx.ones((1, 5, 32))))
 
 
 def test_quantized_base():
