@@ -7,11 +7,13 @@ one request from a coroutine; `Connection` is a socket that can stop in the midd
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import http.client
 import json
 import os
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -130,6 +132,7 @@ class Live:
         self.uvicorn.should_exit = True
         self._thread.join(60)
         if self._thread.is_alive():
+            faulthandler.dump_traceback(sys.__stderr__)  # says where every thread is
             raise TimeoutError("the server did not end within a minute")
 
 

@@ -1,4 +1,4 @@
-"""Exponentials as powers of two, which MLX's CPU backend on Linux computes three times as fast.
+"""Exponentials as powers of two, which MLX's CPU backend on Linux computes two to three times as fast.
 
 There MLX computes e^x itself, one number at a time, in 12-25 ns; a power is the C library's, in 4. Unlike the functions
 of fastmath.py, which use numpy, these stay part of the graph: nothing is evaluated while it is built. Other devices,
