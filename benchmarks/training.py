@@ -76,8 +76,13 @@ def learning(model: Any, prompts: list[list[int]], repeats: int) -> list[dict[st
         "plain": lambda: run("plain"),
         "sites, in the graph": in_the_graph,
     }
-    own = np.array(policy._forward(batch, "plain"))
-    off = {path: float(np.abs(np.array(policy._forward(batch, path)) - own).max()) for path in ("sites", "prefix")}
+
+    def logits(path: str) -> np.ndarray:
+        policy.logits.path, policy.logits.trims = path, path == "prefix"
+        return np.array(policy.forward(batch))
+
+    own = logits("plain")
+    off = {path: float(np.abs(logits(path) - own).max()) for path in ("sites", "prefix")}
     best = alternate(sides, repeats)
     return [
         {

@@ -23,8 +23,8 @@ def bootstrap_interval(
     """95 % interval of the mean of independent values: the expanded percentile bootstrap (Hesterberg 2015, arXiv
     1411.5279), with quantiles widened by Student's t, so that few values give no false certainty. Resamples of very few
     values (less than `FEW`) never leave their range, so there Student's interval is taken where it is wider. Values
-    that all lie on a bound have no spread to resample; N shares of 1 show that the mean is at least 0.025^(1/N)
-    (Clopper and Pearson 1934, Biometrika 26), and no other values between 0 and 1 could show more.
+    that all lie on a bound have no spread to resample, but an exact interval: N wins of N games show a share of at
+    least 0.025^(1/N) (Clopper and Pearson 1934, Biometrika 26).
 
     Args:
         values: (N,), one per seed: games on one seed belong together and are averaged first.

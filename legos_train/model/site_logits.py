@@ -82,6 +82,7 @@ class SiteLogits:
         return at_sites(body, tokens.shape, rows, columns) if self.trims else nullcontext()
 
     def head(self, hidden: mx.array) -> mx.array:
+        """Logits (K, V) of hidden states (K, H), for the path `"sites"` or `"prefix"`."""
         if "lm_head" in self.model:
             return self.model.lm_head(hidden)
         return self.model.model.embed_tokens.as_linear(hidden)

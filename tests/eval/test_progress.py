@@ -12,6 +12,7 @@ from legos_train.cli.eval_text import in_short, interval_text
 from legos_train.cli.main import main
 from legos_train.observe import progress_line
 from legos_train.observe.progress_line import ProgressLine, duration
+from legos_train.observe.verdict import verdict
 
 
 class Terminal(io.StringIO):
@@ -95,6 +96,17 @@ def test_equal_results_are_given_no_interval_and_few_of_them_no_winner(capsys: p
     won = {"ci95": (1.0, 1.0), "score_ci95": (1.0, 1.0)}
     assert "a is not shown to differ from b" in in_short({**row, **won, "seeds": 1})
     assert "a beats b" in in_short({**row, **won, "seeds": 6})
+
+
+def test_who_wins_every_game_has_learned(capsys: pytest.CaptureFixture[str]) -> None:
+    """The games of a whole evaluation, as a run words them; "too few or too alike" was the verdict on 100 % of 256."""
+    for games, begins in (("16", "Learned: the last weights win 100% of their games"), ("2", "Not shown to have")):
+        command = ["eval", "ConnectFour-v0", "-m", "scripted:depth_2", "--opponent", "scripted:first", "-n", games]
+        assert main([*command, "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["results"]
+        low, high = row["score_ci95"]
+        after = {"wins_vs_base": row["score"], "wins_vs_base_low": low, "wins_vs_base_high": high}
+        assert row["score"] == 1 and verdict({}, after, updates=5).startswith(begins)
 
 
 @pytest.mark.parametrize("env", ["GSM8K-v0", "CodeGen-v0"])
