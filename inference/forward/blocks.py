@@ -12,6 +12,9 @@ from typing import Any
 import mlx.core as mx
 
 from inference.forward import fastmath
+from inference.forward.attention import Seen, attention, causal
+
+__all__ = ["attend", "attention", "called_plainly", "causal", "finish", "keys_and_values", "queries"]
 
 _CALL = {"self", "x", "inputs", "mask", "cache"}
 
@@ -33,40 +36,29 @@ def keys_and_values(block: Any, normed: mx.array, offset: Any) -> tuple[mx.array
         normed: what `block.input_layernorm` returned.
         offset: the position of the first token, one number or one per row.
     """
-    attention = block.self_attn
-    keys = _heads(attention.k_proj(normed), attention.n_kv_heads, attention.get("k_norm"))
-    return attention.rope(keys, offset=offset), _heads(attention.v_proj(normed), attention.n_kv_heads, None)
+    layer = block.self_attn
+    keys = _heads(layer.k_proj(normed), layer.n_kv_heads, layer.get("k_norm"))
+    return layer.rope(keys, offset=offset), _heads(layer.v_proj(normed), layer.n_kv_heads, None)
 
 
 def queries(block: Any, normed: mx.array, offset: Any) -> mx.array:
     """Queries (n, heads, L, D); arguments as for `keys_and_values`."""
-    attention = block.self_attn
-    return attention.rope(_heads(attention.q_proj(normed), attention.n_heads, attention.get("q_norm")), offset=offset)
+    layer = block.self_attn
+    return layer.rope(_heads(layer.q_proj(normed), layer.n_heads, layer.get("q_norm")), offset=offset)
 
 
-def attend(
-    attention: Any, queries: mx.array, keys: mx.array, values: mx.array, visible: mx.array | None = None
-) -> mx.array:
-    """Grouped-query attention: (n, heads, L, D) over (n, kv heads, T, D) -> (n, L, heads * D).
+def attend(block: Any, queries: mx.array, keys: mx.array, values: mx.array, seen: Seen | None) -> mx.array:
+    """What each query sees, (n, L, heads * D).
 
     Args:
-        attention: the block's attention module, for its scale.
+        block: the decoder block.
         queries: from `queries`.
         keys: from `keys_and_values`.
         values: likewise.
-        visible: boolean, broadcasts to (n, 1, L, T); None lets every query see every key.
+        seen: see `attention`.
     """
-    rows, heads, size, _ = queries.shape
-    if mx.default_device().type != mx.DeviceType.cpu:
-        out = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=attention.scale, mask=visible)
-    else:
-        groups = keys.shape[1]
-        # Heads that share keys become rows of one matrix product instead of many small ones.
-        q = (queries * attention.scale).reshape(rows, groups, heads // groups * size, -1)
-        scores = (q @ keys.swapaxes(-1, -2)).reshape(rows, groups, heads // groups, size, -1)
-        weights = fastmath.softmax(scores, visible if visible is None or visible.ndim == 2 else visible[:, None])
-        out = (weights.reshape(*q.shape[:3], -1) @ values).reshape(rows, heads, size, -1)
-    return out.transpose(0, 2, 1, 3).reshape(rows, size, -1)
+    out = attention(queries, keys, values, block.self_attn.scale, seen)
+    return out.transpose(0, 2, 1, 3).reshape(out.shape[0], out.shape[2], -1)
 
 
 def finish(block: Any, x: mx.array, attended: mx.array) -> mx.array:

@@ -94,7 +94,7 @@ class _Positions:
         assert frame is not None
         self.last: np.ndarray | None = None
         self.offset: Any = kv.layers[0].offset
-        self.visible: mx.array | None = None  # (n or 1, 1, queries, span); None: everything
+        self.seen: np.ndarray | None = None  # (n or 1, queries), see `attention`
         offsets = np.asarray(frame.offsets if frame.start is None else frame.offsets[:1], dtype=np.int32)
         columns = offsets[:, None] + np.arange(fed, dtype=np.int32)
         if last is not None:
@@ -104,7 +104,7 @@ class _Positions:
             columns = columns[:1] if same else columns
             self.offset = int(columns[0, 0]) if same else mx.array(columns[:, 0])
         if columns.min() < frame.span - 1:
-            self.visible = mx.array((np.arange(frame.span) <= columns[..., None])[:, None])
+            self.seen = columns + 1
 
     def of(self, x: mx.array) -> mx.array:
         """x (n, L, H) at these positions."""
@@ -116,4 +116,4 @@ def _block(block: Any, x: mx.array, cache: Any, every: _Positions, wanted: _Posi
     normed = block.input_layernorm(x)
     keys, values = cache.update_and_fetch(*blocks.keys_and_values(block, normed, every.offset))
     queries = blocks.queries(block, wanted.of(normed), wanted.offset)
-    return blocks.finish(block, wanted.of(x), blocks.attend(block.self_attn, queries, keys, values, wanted.visible))
+    return blocks.finish(block, wanted.of(x), blocks.attend(block, queries, keys, values, wanted.seen))

@@ -24,7 +24,7 @@ import numpy as np
 from inference.forward import exponentials
 from inference.forward.exponentials import in_software, silu
 
-__all__ = ["distribution", "exp", "in_software", "lazily", "sigmoid", "silu", "softmax", "swiglu"]
+__all__ = ["distribution", "exp", "in_numpy", "in_software", "lazily", "sigmoid", "silu", "softmax", "swiglu"]
 
 _BLOCK = 1 << 15  # numbers processed at a time: 128 KiB of float32, part of a level 2 cache
 
@@ -42,7 +42,8 @@ def lazily() -> Iterator[None]:
         _LAZY.reset(before)
 
 
-def _in_numpy(x: mx.array) -> bool:
+def in_numpy(x: mx.array) -> bool:
+    """Whether functions of `x` are computed in numpy."""
     if _LAZY.get():
         return False
     return x.dtype in (mx.float32, mx.float64) and mx.default_device().type == mx.DeviceType.cpu
@@ -65,7 +66,7 @@ def softmax(x: mx.array, seen: mx.array | None = None) -> mx.array:
 
     Every row needs one finite value that is seen.
     """
-    if not _in_numpy(x):
+    if not in_numpy(x):
         return exponentials.softmax(x if seen is None else mx.where(seen, x, -mx.inf))
     return cast(mx.array, _softmax(x) if seen is None else _masked_softmax(x, seen))
 
@@ -120,7 +121,7 @@ def _softmax_gradient(cotangent: mx.array, out: mx.array) -> mx.array:
 
 def swiglu(gate: mx.array, up: mx.array) -> mx.array:
     """`gate * sigmoid(gate) * up`, elementwise."""
-    return cast(mx.array, _swiglu(gate, up)) if _in_numpy(gate) and _in_numpy(up) else exponentials.silu(gate) * up
+    return cast(mx.array, _swiglu(gate, up)) if in_numpy(gate) and in_numpy(up) else exponentials.silu(gate) * up
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -170,7 +171,7 @@ def _flat(x: mx.array) -> np.ndarray:
 
 def exp(x: mx.array) -> mx.array:
     """The exponential."""
-    return cast(mx.array, _exp(x)) if _in_numpy(x) else exponentials.exp(x)
+    return cast(mx.array, _exp(x)) if in_numpy(x) else exponentials.exp(x)
 
 
 @mx.custom_function
@@ -192,7 +193,7 @@ def distribution(logits: mx.array) -> tuple[mx.array, mx.array]:
 
     `mx.logsumexp` takes one more in its gradient, and `exp(logprobs)` would take another.
     """
-    if _in_numpy(logits):
+    if in_numpy(logits):
         return cast(tuple[mx.array, mx.array], _distribution(logits))
     shifted = logits - mx.stop_gradient(mx.max(logits, axis=-1, keepdims=True))
     powers = exponentials.exp(shifted)

@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from inference.forward import fastmath
+from inference.forward import blocks, fastmath
 
 SHORTEST = 8
 """Fewer positions than this, as in decoding, are left to mlx-lm's step."""
@@ -20,8 +20,9 @@ _QUICKLY: ContextVar[bool] = ContextVar("quickly", default=False)
 
 @contextmanager
 def quickly() -> Iterator[None]:
-    """Within this context, on Linux CPUs, models compute `nn.silu` and short convolutions as fastmath.py and
-    short_convolution.py do, which is faster where many positions are computed, with or without a gradient.
+    """Within this context, on Linux CPUs, models compute `nn.silu`, causal attention and short convolutions as
+    fastmath.py, attention.py and short_convolution.py do, which is faster where many positions are computed, with or
+    without a gradient.
 
     Only after `install`. On a CPU `mx.compile` is switched off for the process, since it cannot trace them.
     """
@@ -47,7 +48,7 @@ def install() -> None:
     from inference.recurrence.ssd import chunked_ssd
 
     step, scan = gated_delta.gated_delta_ops, ssm.ssm_attn
-    gate, convolve = nn.silu, nn.Conv1d.__call__
+    gate, convolve, attend = nn.silu, nn.Conv1d.__call__, mx.fast.scaled_dot_product_attention
     if hasattr(step, "__wrapped__"):
         return
 
@@ -72,4 +73,14 @@ def install() -> None:
         y = short_convolution(x, self.weight)
         return y + self.bias if "bias" in self else y
 
+    @functools.wraps(attend)
+    def fast_attention(
+        q: mx.array, k: mx.array, v: mx.array, *, scale: float, mask: Any = None, **more: Any
+    ) -> mx.array:
+        causally = isinstance(mask, str) and mask == "causal" and all(value is None for value in more.values())
+        if not _QUICKLY.get() or not fastmath.in_software(q) or not causally:
+            return attend(q, k, v, scale=scale, mask=mask, **more)
+        return blocks.attention(q, k, v, scale, blocks.causal(q.shape[2], k.shape[2]))
+
     nn.silu, nn.Conv1d.__call__ = silu, conv1d  # type: ignore[method-assign]
+    mx.fast.scaled_dot_product_attention = fast_attention

@@ -49,10 +49,12 @@ def through(block: Any, state: State, prefix: int) -> State:
         head_normed = block.input_layernorm(state[1])
         head_keys, head_values = blocks.keys_and_values(block, head_normed, 0)
         keys, values = continued(head_keys, keys), continued(head_values, values)
-        queries, seen = blocks.queries(block, head_normed, 0), causal(prefix, prefix)
-        out = (blocks.finish(block, state[1], blocks.attend(block.self_attn, queries, head_keys, head_values, seen)),)
-    queries, seen = blocks.queries(block, normed, prefix), causal(x.shape[1], keys.shape[2])
-    return (blocks.finish(block, x, blocks.attend(block.self_attn, queries, keys, values, seen)), *out)
+        queries = blocks.queries(block, head_normed, 0)
+        attended = blocks.attend(block, queries, head_keys, head_values, blocks.causal(prefix, prefix))
+        out = (blocks.finish(block, state[1], attended),)
+    queries, seen = blocks.queries(block, normed, prefix), blocks.causal(x.shape[1], keys.shape[2])
+    attended = blocks.attend(block, queries, keys, values, seen)
+    return (blocks.finish(block, x, attended), *out)
 
 
 def at_sites(model: Any, state: State, batch: Batch, prefix: int) -> mx.array:
@@ -63,16 +65,16 @@ def at_sites(model: Any, state: State, batch: Batch, prefix: int) -> mx.array:
     if prefix:
         head_keys, head_values = blocks.keys_and_values(block, block.input_layernorm(state[1]), 0)
         keys, values = continued(head_keys, keys), continued(head_values, values)
-    columns, mask, slot = _slots(batch, prefix)
+    columns, slot = _slots(batch, prefix)
     queries = _queries_at(block, normed, columns, prefix)
-    attended = blocks.attend(block.self_attn, queries, keys, values, mx.array(mask)[:, None])
+    attended = blocks.attend(block, queries, keys, values, columns + prefix + 1)
     rows = mx.array(batch.rows)
     hidden = blocks.finish(block, x[rows, mx.array(batch.cols - prefix)], attended[rows, mx.array(slot)])
     return cast(mx.array, model.model.norm(hidden))
 
 
-def _slots(batch: Batch, prefix: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sites laid out per row: columns after the prefix (U, S), what each may attend to (U, S, T), slot of a site (K,).
+def _slots(batch: Batch, prefix: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sites laid out per row: columns after the prefix (U, S) and the slot of each site (K,).
 
     Rows with fewer sites than S repeat column 0, whose result is unused.
     """
@@ -83,13 +85,7 @@ def _slots(batch: Batch, prefix: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
     slot[order] = np.arange(len(order)) - np.repeat(starts, counts)
     columns = np.zeros((batch.distinct_rows, int(counts.max(initial=1))), dtype=np.int32)
     columns[batch.rows, slot] = batch.cols - prefix
-    seen = np.arange(batch.tokens.shape[1]) <= columns[..., None] + prefix
-    return columns, seen, slot
-
-
-def causal(queries: int, keys: int) -> mx.array:
-    """Boolean (queries, keys): the last `queries` of `keys` positions, each seeing itself and what came before."""
-    return mx.arange(keys - queries, keys)[:, None] >= mx.arange(keys)[None]
+    return columns, slot
 
 
 def _queries_at(block: Any, normed: mx.array, columns: np.ndarray, prefix: int) -> mx.array:
