@@ -7,14 +7,15 @@ up_proj, down_proj), each after a norm and added to the residual stream.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
 
-from inference.forward import fastmath
+from inference.forward import fastmath, flash_attention
 from inference.forward.attention import Seen, attention, causal
 
-__all__ = ["attend", "attention", "called_plainly", "causal", "finish", "keys_and_values", "queries"]
+__all__ = ["attend", "attend_in_rows", "attention", "called_plainly", "causal", "finish", "keys_and_values", "queries"]
 
 _CALL = {"self", "x", "inputs", "mask", "cache"}
 
@@ -59,6 +60,29 @@ def attend(block: Any, queries: mx.array, keys: mx.array, values: mx.array, seen
     """
     out = attention(queries, keys, values, block.self_attn.scale, seen)
     return out.transpose(0, 2, 1, 3).reshape(out.shape[0], out.shape[2], -1)
+
+
+def attend_in_rows(
+    block: Any,
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    rows: Sequence[tuple[slice, Sequence[slice]]],
+    seen: Seen,
+) -> mx.array:
+    """The same for tokens of several rows that lie end to end, each a row of its own here: (m, 1, heads * D).
+
+    Args:
+        block: the decoder block.
+        queries: (m, heads, 1, D), from `queries`.
+        keys: (n, kv heads, 1, D), from `keys_and_values`.
+        values: likewise.
+        rows: some of the m queries, and the parts of the n keys that they see.
+        seen: integers, (m,): each query sees as many of the first of these keys, at least one.
+    """
+    q, k, v = ((array[:, :, 0]).swapaxes(0, 1) for array in (queries * block.self_attn.scale, keys, values))
+    out = flash_attention.of_rows(q, k, v, rows, seen)
+    return out.swapaxes(0, 1).reshape(out.shape[1], 1, -1)
 
 
 def finish(block: Any, x: mx.array, attended: mx.array) -> mx.array:

@@ -7,7 +7,7 @@ block sees are left out. Like the functions of fastmath.py it makes MLX evaluate
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import mlx.core as mx
@@ -19,6 +19,20 @@ from inference.forward.row_parts import LARGE, pool
 _ROWS = 256
 """Rows of one matrix product: the queries of a block, of all heads that share keys."""
 Array = np.ndarray[Any, Any]
+
+
+class _Piece(NamedTuple):
+    """Queries that see the same keys, of all heads that share them, as indices of arrays whose first axes they take.
+
+    Attributes:
+        queries: (heads, L, D) of the queries, and of the result.
+        keys: one or more parts (T, D) of keys and values, in order.
+        seen: (L,): each query sees as many of the first keys, at least one.
+    """
+
+    queries: tuple[Any, ...]
+    keys: Sequence[tuple[Any, ...]]
+    seen: Array
 
 
 def attention(queries: mx.array, keys: mx.array, values: mx.array, seen: Array) -> mx.array:
@@ -33,114 +47,147 @@ def attention(queries: mx.array, keys: mx.array, values: mx.array, seen: Array) 
     Returns:
         (n, heads, L, E).
     """
+    heads = queries.shape[1] // keys.shape[1]
+    pieces = [
+        _Piece((row, slice(group * heads, (group + 1) * heads)), [(row, group)], seen[row if len(seen) > 1 else 0])
+        for row in range(keys.shape[0])
+        for group in range(keys.shape[1])
+    ]
+    return _in_pieces(queries, keys, values, pieces)
+
+
+def of_rows(
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    rows: Sequence[tuple[slice, Sequence[slice]]],
+    seen: Array,
+) -> mx.array:
+    """The same for rows that lie end to end.
+
+    Args:
+        queries: (heads, m, D), scaled.
+        keys: (kv heads, n, D).
+        values: (kv heads, n, E).
+        rows: some of the m queries, and the parts of the n keys that they see. Each query belongs to one row.
+        seen: integers, (m,): each query sees as many of the first of these keys, at least one.
+
+    Returns:
+        (heads, m, E).
+    """
+    heads = queries.shape[0] // keys.shape[0]
+    pieces = [
+        _Piece((slice(group * heads, (group + 1) * heads), own), [(group, part) for part in parts], seen[own])
+        for own, parts in rows
+        if own.stop > own.start
+        for group in range(keys.shape[0])
+    ]
+    return _in_pieces(queries, keys, values, pieces)
+
+
+def _in_pieces(queries: mx.array, keys: mx.array, values: mx.array, pieces: Sequence[_Piece]) -> mx.array:
 
     @mx.custom_function
     def attend(q: mx.array, k: mx.array, v: mx.array) -> Any:
-        return _forward(q, k, v, seen)
+        return _forward(q, k, v, pieces)
 
     @attend.vjp
     def gradient(primals: Any, cotangents: Any, outs: Any) -> Any:
-        return _gradient((*primals, *outs, cotangents[0]), seen)
+        return _gradient((*primals, *outs, cotangents[0]), pieces)
 
     return cast(tuple[mx.array, mx.array], attend(queries, keys, values))[0]
 
 
-class _Block(NamedTuple):
-    """Some queries of a row, of all heads that share keys: `at` selects them; they see at most the first `span` keys.
-
-    hidden: (queries, keys), 0 or -inf, for the last of these keys; None: all is seen.
-    """
-
-    at: tuple[int, slice, slice]
-    kv: tuple[int, int, slice]
-    hidden: Array | None
-
-    def scores(self, q: Array, k: Array) -> tuple[Array, Array]:
-        """The queries as rows (R, D), and their products with the keys (R, span)."""
-        part = q[self.at]
-        rows = part.reshape(-1, part.shape[-1])
-        scores = rows @ k[self.kv].T
-        if self.hidden is not None:
-            size, width = self.hidden.shape
-            scores.reshape(-1, size, scores.shape[-1])[:, :, -width:] += self.hidden
-        return rows, scores
-
-
-def _blocks(row: int, group: int, q: Array, k: Array, seen: Array) -> Iterator[_Block]:
-    """The blocks of queries of one row that share one head of keys."""
-    heads, size = q.shape[1] // k.shape[1], q.shape[2]
-    own = seen[row if len(seen) > 1 else 0]
-    step = max(8, _ROWS // heads)
-    for begin in range(0, size, step):
-        end = min(begin + step, size)
-        counts = own[begin:end]
-        span, least = int(counts.max()), int(counts.min())
-        hidden = None
-        if least < span:
-            beyond = np.arange(least, span) >= counts[:, None]
-            hidden = np.where(beyond, q.dtype.type(-np.inf), q.dtype.type(0.0))
-        at = (row, slice(group * heads, (group + 1) * heads), slice(begin, end))
-        yield _Block(at, (row, group, slice(span)), hidden)
-
-
-def _forward(q: mx.array, k: mx.array, v: mx.array, seen: Array) -> tuple[mx.array, mx.array]:
-    """The result, and the logarithm of the sum of exponentials (n, heads, L) of each query."""
+def _forward(q: mx.array, k: mx.array, v: mx.array, pieces: Sequence[_Piece]) -> tuple[mx.array, mx.array]:
+    """The result, and the logarithm of the sum of exponentials of each query and head."""
     mx.eval(q, k, v)
-    queries, keys, values = map(np.asarray, (q, k, v))
-    out = mx.zeros((*q.shape[:3], v.shape[3]), q.dtype)
-    log_sums = mx.zeros(q.shape[:3], q.dtype)
+    queries, all_keys, all_values = map(np.asarray, (q, k, v))
+    out, log_sums = mx.zeros((*q.shape[:-1], v.shape[-1]), q.dtype), mx.zeros(q.shape[:-1], q.dtype)
     mixed, totals = np.asarray(out), np.asarray(log_sums)
 
-    def work(row: int, group: int) -> None:
-        for block in _blocks(row, group, queries, keys, seen):
-            _, scores = block.scores(queries, keys)
+    def work(piece: _Piece) -> None:
+        keys, values = _together(all_keys, piece), _together(all_values, piece)
+        own_mixed, own_totals = mixed[piece.queries], totals[piece.queries]
+        for at, span, _, scores in _scores(queries[piece.queries], keys, piece.seen):
             top = scores.max(axis=1, keepdims=True)
-            scores -= top
+            np.subtract(scores, top, out=scores)
             np.exp(scores, out=scores)
             total = scores.sum(axis=1, keepdims=True)
-            part = scores @ values[block.kv]
+            part = scores @ values[:span]
             part /= total
-            mixed[block.at] = part.reshape(mixed[block.at].shape)
-            totals[block.at] = (top + np.log(total)).reshape(totals[block.at].shape)
+            own_mixed[:, at] = part.reshape(own_mixed[:, at].shape)
+            own_totals[:, at] = (top + np.log(total)).reshape(own_totals[:, at].shape)
 
-    _each(work, queries, keys)
+    _each(work, pieces, queries.shape[-1])
     return out, log_sums
 
 
-def _gradient(arrays: tuple[mx.array, ...], seen: Array) -> list[mx.array]:
+def _gradient(arrays: tuple[mx.array, ...], pieces: Sequence[_Piece]) -> list[mx.array]:
     """Of the inputs, from these, the results of `_forward` and the gradient of the first."""
     mx.eval(arrays)
-    queries, keys, values, mixed, totals, slopes = map(np.asarray, arrays)
+    queries, all_keys, all_values, mixed, totals, slopes = map(np.asarray, arrays)
     results = [mx.zeros(array.shape, array.dtype) for array in arrays[:3]]
-    d_queries, d_keys, d_values = map(np.asarray, results)
+    d_queries, d_all_keys, d_all_values = map(np.asarray, results)
     products = np.einsum("...i,...i->...", mixed, slopes)
 
-    def work(row: int, group: int) -> None:
-        for block in _blocks(row, group, queries, keys, seen):
-            rows, shares = block.scores(queries, keys)
-            shares -= totals[block.at].reshape(-1, 1)
+    def work(piece: _Piece) -> None:
+        keys, values = _together(all_keys, piece), _together(all_values, piece)
+        d_keys, d_values = np.zeros_like(keys), np.zeros_like(values)
+        own_totals, own_products, own_slopes = (array[piece.queries] for array in (totals, products, slopes))
+        d_own = d_queries[piece.queries]
+        for at, span, rows, shares in _scores(queries[piece.queries], keys, piece.seen):
+            np.subtract(shares, own_totals[:, at].reshape(-1, 1), out=shares)
             np.exp(shares, out=shares)
-            slope = slopes[block.at].reshape(len(rows), -1)
-            d_values[block.kv] += shares.T @ slope
-            d_scores = slope @ values[block.kv].T
-            d_scores -= products[block.at].reshape(-1, 1)
+            slope = own_slopes[:, at].reshape(len(rows), -1)
+            d_values[:span] += shares.T @ slope
+            d_scores = slope @ values[:span].T
+            d_scores -= own_products[:, at].reshape(-1, 1)
             d_scores *= shares
-            d_queries[block.at] = (d_scores @ keys[block.kv]).reshape(d_queries[block.at].shape)
-            d_keys[block.kv] += d_scores.T @ rows
+            d_own[:, at] = (d_scores @ keys[:span]).reshape(d_own[:, at].shape)
+            d_keys[:span] += d_scores.T @ rows
+        for whole, own in ((d_all_keys, d_keys), (d_all_values, d_values)):
+            begin = 0
+            for part in piece.keys:
+                size = len(whole[part])
+                whole[part] += own[begin : begin + size]
+                begin += size
 
-    _each(work, queries, keys)
+    _each(work, pieces, queries.shape[-1])
     return results
 
 
-def _each(work: Any, queries: Array, keys: Array) -> None:
-    """Calls `work` for each row and head of keys, on as many threads as matrix products if they are long."""
-    places = [(row, group) for row in range(len(keys)) for group in range(keys.shape[1])]
-    threads = fastblas.threads() if queries.shape[1] * queries.shape[2] * keys.shape[2] * len(keys) >= LARGE else 1
+def _together(array: Array, piece: _Piece) -> Array:
+    """The piece's keys, or values, (T, D)."""
+    return array[piece.keys[0]] if len(piece.keys) == 1 else np.concatenate([array[part] for part in piece.keys])
+
+
+def _scores(queries: Array, keys: Array, seen: Array) -> Iterator[tuple[slice, int, Array, Array]]:
+    """By block: which queries; how many keys they see at most; these queries as rows (R, D); their scores (R, keys)."""
+    heads, size, width = queries.shape
+    step = max(8, _ROWS // heads)
+    for begin in range(0, size, step):
+        at = slice(begin, min(begin + step, size))
+        counts = seen[at]
+        span, least = int(counts.max()), int(counts.min())
+        rows = queries[:, at].reshape(-1, width)
+        scores = rows @ keys[:span].T
+        if least < span:
+            beyond = np.arange(least, span) >= counts[:, None]
+            hidden = np.where(beyond, queries.dtype.type(-np.inf), queries.dtype.type(0.0))
+            scores.reshape(heads, -1, span)[:, :, least:] += hidden
+        yield at, span, rows, scores
+
+
+def _each(work: Callable[[_Piece], None], pieces: Sequence[_Piece], width: int) -> None:
+    """Calls `work` for each piece; on as many threads as matrix products, if they are long and write nothing twice."""
+    long = sum(len(piece.seen) for piece in pieces) * width >= LARGE
+    alone = all(len(piece.keys) == 1 for piece in pieces)
+    threads = fastblas.threads() if long and alone else 1
 
     def some(first: int) -> None:
         with np.errstate(all="ignore"):  # non-finite values are left to the caller
-            for place in places[first::threads]:
-                work(*place)
+            for piece in pieces[first::threads]:
+                work(piece)
 
     waiting = [pool(threads - 1).submit(some, first) for first in range(1, threads)]
     some(0)

@@ -17,7 +17,7 @@ from mlx_lm.models import qwen3
 from legos_train.bootstrap.pretraining_loss import Readers
 from legos_train.bootstrap.shared_gradients import SharedGradients
 from legos_train.bootstrap.tokenizer import CONTEXT
-from legos_train.bootstrap.training_rows import KINDS, DialogueRow, collate
+from legos_train.bootstrap.training_rows import KINDS, DialogueRow, PretrainingBatch, collate
 
 PEAK = 1.5e-3
 Report = Callable[[int, int, dict[str, float]], None]
@@ -141,13 +141,20 @@ class Pretraining:
         Raises:
             FloatingPointError: the loss is not finite.
         """
-        while self.step < until:
-            batch = collate(list(islice(rows, batch_size)), self.buckets)
+        following = self._batch(rows, batch_size) if self.step < until else None
+        while (batch := following) is not None:
+            following = None
+
+            def meanwhile() -> None:
+                nonlocal following
+                if self.step + 1 < until:
+                    following = self._batch(rows, batch_size)
+
             # What is read off early stays; towards the end of a stage replies get priority.
             stage, at, steps = self.place
             batch.weights[batch.readers >= 0] *= 1.0 - 0.9 * at / steps
             self.optimizer.learning_rate = learning_rate(at, steps, self.peaks[stage])
-            loss, gaps, arrays = self.gradients(batch)
+            loss, gaps, arrays = self.gradients(batch, meanwhile)
             if not math.isfinite(loss):
                 raise FloatingPointError(f"the loss is {loss} at step {self.step}; nothing was saved")
             unclipped = tree_unflatten([(name, mx.array(array)) for name, array in arrays.items()])
@@ -159,6 +166,9 @@ class Pretraining:
                 present = [(number, name) for number, name in enumerate(KINDS) if (batch.kinds == number).any()]
                 losses = {name: float(gaps[batch.kinds == number].mean()) for number, name in present}
                 report(self.step, self.steps, losses)
+
+    def _batch(self, rows: Iterator[DialogueRow], size: int) -> PretrainingBatch:
+        return collate(list(islice(rows, size)), self.buckets)
 
     def save(self, path: Path) -> None:
         """Writes everything that `resume` needs, atomically."""

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
 
 import mlx.core as mx
 import numpy as np
 from mlx import nn
 from mlx_lm.models import qwen3
 
+from legos_train.bootstrap import packed_rows
 from legos_train.bootstrap.training_rows import REPLY, PretrainingBatch
 from legos_train.loss import distribution
-from legos_train.model import site_hidden
 
 LEGALITY = 4.0
 
 
 def _hidden(model: qwen3.Model, batch: PretrainingBatch) -> mx.array:
-    return mx.concatenate([site_hidden(model, cast(Any, part), part.prefix) for part in batch.parts])
+    return packed_rows.hidden_states(model, batch.parts)
 
 
 class Readers(nn.Module):

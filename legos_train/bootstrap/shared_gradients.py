@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import TracebackType
@@ -50,8 +51,8 @@ class SharedGradients:
         if processes > 1:
             self._worker = _Worker(vars(readers.model.args), len(readers.readers), threads)
 
-    def __call__(self, batch: PretrainingBatch) -> Gradients:
-        """The gradients of `batch_loss`.
+    def __call__(self, batch: PretrainingBatch, meanwhile: Callable[[], None] = lambda: None) -> Gradients:
+        """The gradients of `batch_loss`. `meanwhile` is called once, if possible while the worker process computes.
 
         Raises:
             RuntimeError: the worker process ended.
@@ -59,9 +60,12 @@ class SharedGradients:
         sites, parts = zip(*halves(batch), strict=True)
         if self._worker is None or len(parts) == 1:
             results = [self._of(part) for part in parts]
+            meanwhile()
         else:
             self._worker.begin(_arrays(self.readers.parameters()), parts[1])
-            results = [self._of(parts[0]), self._worker.result()]
+            results = [self._of(parts[0])]
+            meanwhile()
+            results.append(self._worker.result())
         divergence = np.empty(len(batch.kinds), np.float32)
         for at, one in zip(sites, results, strict=True):
             divergence[at] = one.divergence
@@ -82,7 +86,9 @@ class SharedGradients:
 
 
 def halves(batch: PretrainingBatch) -> list[tuple[npt.NDArray[np.int64], PretrainingBatch]]:
-    """One or two batches with about as many tokens each, and the indices of their sites in `batch`."""
+    """One or two batches with about as many tokens each, the one with more last, and the indices of their sites in
+    `batch`.
+    """
     ends = np.cumsum([len(part.rows) for part in batch.parts])
     chosen: tuple[list[int], list[int]] = ([], [])
     tokens = [0, 0]
@@ -91,6 +97,8 @@ def halves(batch: PretrainingBatch) -> list[tuple[npt.NDArray[np.int64], Pretrai
         chosen[lighter].append(i)
         tokens[lighter] += _tokens(batch.parts[i])
     result = []
+    if tokens[0] > tokens[1] > 0:
+        chosen = (chosen[1], chosen[0])
     for numbers in filter(None, map(sorted, chosen)):
         at = np.concatenate([np.arange(ends[i] - len(batch.parts[i].rows), ends[i]) for i in numbers])
         arrays = (array[at] for array in batch[1:])
