@@ -54,11 +54,11 @@ def packed(parts: Sequence[RowGroup]) -> PackedRows:
         return own
 
     for part in parts:
-        prefix = add(part.tokens[0, : part.prefix], slice(0, 0)) if part.prefix else slice(0, 0)
+        prefix = add(part.tokens[0][: part.prefix], slice(0, 0)) if part.prefix else slice(0, 0)
         row_of.append(len(spans) + part.rows.astype(np.int64))
         ends = np.full(len(part.tokens), part.prefix)
         np.maximum.at(ends, part.rows, part.cols + 1)
-        begins = [add(part.tokens[i, part.prefix : end], prefix).start for i, end in enumerate(ends)]
+        begins = [add(part.tokens[i][part.prefix : end], prefix).start for i, end in enumerate(ends)]
         sites.append(np.array(begins)[part.rows] + part.cols - part.prefix)
     rows = np.concatenate(row_of)
     order = np.argsort(rows, kind="stable")

@@ -99,7 +99,6 @@ class Pretraining:
         stages: the steps of each stage; the learning rate falls within a stage and rises again at the next.
         readers: number of facts read off the hidden states; see `training_rows.READ_BEST`.
         seed: seed of the readers.
-        buckets: see `training_rows.collate`.
         peaks: the highest learning rate of each stage; None: `PEAK`.
         processes, threads: see `SharedGradients`; `with training.gradients:` ends the worker process.
     """
@@ -110,13 +109,12 @@ class Pretraining:
         stages: Sequence[int],
         readers: int,
         seed: int,
-        buckets: int = 2,
         peaks: Sequence[float] | None = None,
         processes: int = 1,
         threads: int = 1,
     ):
         self.readers = Readers(model, readers, seed)
-        self.stages, self.buckets, self.step = tuple(stages), buckets, 0
+        self.stages, self.step = tuple(stages), 0
         self.peaks = tuple(peaks or [PEAK] * len(self.stages))
         self.optimizer = AdamW(learning_rate=learning_rate(0, 1), betas=[0.9, 0.98], weight_decay=0.01)
         self.optimizer.init(self.readers.trainable_parameters())
@@ -141,14 +139,14 @@ class Pretraining:
         Raises:
             FloatingPointError: the loss is not finite.
         """
-        following = self._batch(rows, batch_size) if self.step < until else None
+        following = _batch(rows, batch_size) if self.step < until else None
         while (batch := following) is not None:
             following = None
 
             def meanwhile() -> None:
                 nonlocal following
                 if self.step + 1 < until:
-                    following = self._batch(rows, batch_size)
+                    following = _batch(rows, batch_size)
 
             # What is read off early stays; towards the end of a stage replies get priority.
             stage, at, steps = self.place
@@ -166,9 +164,6 @@ class Pretraining:
                 present = [(number, name) for number, name in enumerate(KINDS) if (batch.kinds == number).any()]
                 losses = {name: float(gaps[batch.kinds == number].mean()) for number, name in present}
                 report(self.step, self.steps, losses)
-
-    def _batch(self, rows: Iterator[DialogueRow], size: int) -> PretrainingBatch:
-        return collate(list(islice(rows, size)), self.buckets)
 
     def save(self, path: Path) -> None:
         """Writes everything that `resume` needs, atomically."""
@@ -194,3 +189,7 @@ class Pretraining:
         self.optimizer.state = optimizer
         self.step = int(metadata["step"])
         mx.eval(self.readers.parameters(), self.optimizer.state)
+
+
+def _batch(rows: Iterator[DialogueRow], size: int) -> PretrainingBatch:
+    return collate(list(islice(rows, size)))

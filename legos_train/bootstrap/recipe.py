@@ -70,7 +70,6 @@ class Recipe(NamedTuple):
         batch_size: rows per step.
         readers: facts read off its hidden states; see `training_rows.READ_BEST`.
         pool: number of buffered dialogues, to mix those of an episode with others; 0: no buffer.
-        buckets: see `training_rows.collate`.
         part: number of steps after which the stream restarts with another seed and an interrupted run can continue;
             stages consist of whole parts.
         averaged: the weights are the mean of those at the ends of this many last stages (model soups, Wortsman
@@ -84,7 +83,6 @@ class Recipe(NamedTuple):
     batch_size: int
     readers: int
     pool: int = 0
-    buckets: int = 2
     part: int = 1500
     averaged: int = 1
     sharpness: float = 1.0
@@ -115,7 +113,6 @@ RECIPES = {
         ),
         batch_size=48,
         readers=max(texts.RECALLED.values()) + 1,
-        buckets=6,
         part=200,
         averaged=2,
         sharpness=1.15,
@@ -179,7 +176,7 @@ def bootstrap(
     config = pretrain.model_config(trained.get_vocab_size(), made.shape)
     model = pretrain.new_model(config, seed)
     peaks = [stage.peak for stage in made.stages]
-    training = pretrain.Pretraining(model, stages, made.readers, seed, made.buckets, peaks, processes, threads)
+    training = pretrain.Pretraining(model, stages, made.readers, seed, peaks, processes, threads)
     if (folder / UNFINISHED).exists():
         training.resume(folder / UNFINISHED)
     last = range(len(stages) - made.averaged, len(stages) - 1)

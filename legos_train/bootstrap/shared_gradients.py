@@ -22,7 +22,7 @@ from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
 
 from legos_train.bootstrap.pretraining_loss import Readers, batch_loss
-from legos_train.bootstrap.training_rows import PretrainingBatch, RowGroup
+from legos_train.bootstrap.training_rows import PretrainingBatch
 
 HostArrays = dict[str, npt.NDArray[np.float32]]
 
@@ -92,10 +92,10 @@ def halves(batch: PretrainingBatch) -> list[tuple[npt.NDArray[np.int64], Pretrai
     ends = np.cumsum([len(part.rows) for part in batch.parts])
     chosen: tuple[list[int], list[int]] = ([], [])
     tokens = [0, 0]
-    for i in sorted(range(len(batch.parts)), key=lambda i: -_tokens(batch.parts[i])):
+    for i in sorted(range(len(batch.parts)), key=lambda i: -batch.parts[i].size):
         lighter = int(tokens[1] < tokens[0])
         chosen[lighter].append(i)
-        tokens[lighter] += _tokens(batch.parts[i])
+        tokens[lighter] += batch.parts[i].size
     result = []
     if tokens[0] > tokens[1] > 0:
         chosen = (chosen[1], chosen[0])
@@ -104,11 +104,6 @@ def halves(batch: PretrainingBatch) -> list[tuple[npt.NDArray[np.int64], Pretrai
         arrays = (array[at] for array in batch[1:])
         result.append((at, PretrainingBatch([batch.parts[i] for i in numbers], *arrays)))
     return result
-
-
-def _tokens(part: RowGroup) -> int:
-    rows, length = part.tokens.shape
-    return part.prefix + rows * (length - part.prefix)
 
 
 def _gradients_of(loss: Any, readers: Readers, batch: PretrainingBatch) -> Gradients:

@@ -63,19 +63,20 @@ class DialogueRow(NamedTuple):
 
 
 class RowGroup(NamedTuple):
-    """Rows with a common prefix: tokens (U, T) right padded with 0, the first `prefix` of which are equal.
+    """Rows of token ids, the first `prefix` of which are equal.
 
-    rows, cols (K,): positions of the sites; none lies in the prefix. `legos_train.model` reads these fields.
+    rows, cols (K,): positions of the sites; none lies in the prefix.
     """
 
-    tokens: NDArray[np.int32]
+    tokens: list[NDArray[np.int32]]
     prefix: int
     rows: NDArray[np.int32]
     cols: NDArray[np.int32]
 
     @property
-    def distinct_rows(self) -> int:
-        return len(self.tokens)
+    def size(self) -> int:
+        """The number of tokens to compute."""
+        return sum(map(len, self.tokens)) - self.prefix * (len(self.tokens) - 1)
 
 
 class PretrainingBatch(NamedTuple):
@@ -170,34 +171,21 @@ def _best_sites(best: Sequence[int], said: Sequence[int], before: int, rng: Rand
     return [Site(before + i, {best[i]: 1.0}, BEST, READ_BEST, weight) for i in spots]
 
 
-def collate(rows: Sequence[DialogueRow], buckets: int = 2) -> PretrainingBatch:
-    """Rows to arrays, in parts of rows with a common prefix (games start with their rules), which is computed once.
-
-    Prompt sites in the common prefix are left out. Rows that share a prefix with few others, or are much longer,
-    are grouped by length, in `buckets` groups.
+def collate(rows: Sequence[DialogueRow]) -> PretrainingBatch:
+    """Rows to arrays. Three or more rows with a common prefix (games start with their rules) are a part, in which it is
+    computed once and prompt sites in it are left out; any other row is a part by itself.
     """
     groups: dict[tuple[int, ...], list[DialogueRow]] = {}
     for row in rows:
-        groups.setdefault(tuple(row.tokens[:ALIKE]), []).append(row)
-    together: list[list[DialogueRow]] = []
-    rest: list[DialogueRow] = []
-    for group in groups.values():
-        shortest = min(len(row.tokens) for row in group)
-        near = [row for row in group if len(row.tokens) <= 1.5 * shortest]
-        if len(near) > 2:
-            together.append(near)
-            rest += [row for row in group if len(row.tokens) > 1.5 * shortest]
-        else:
-            rest += group
-    rest.sort(key=lambda row: len(row.tokens))
-    size = (len(rest) + buckets - 1) // buckets or 1
+        if row.sites:
+            groups.setdefault(tuple(row.tokens[:ALIKE]), []).append(row)
     parts: list[RowGroup] = []
     sites: list[Site] = []
-    for group in (*together, *(rest[i : i + size] for i in range(0, len(rest), size))):
-        if group:
-            part, group_sites = _part(group)
+    for group in groups.values():
+        for some in [group] if len(group) > 2 else [[row] for row in group]:
+            part, part_sites = _part(some)
             parts.append(part)
-            sites += group_sites
+            sites += part_sites
     most = max(len(site.target) for site in sites)
     targets = np.zeros((len(sites), most), np.int32)
     probs = np.zeros((len(sites), most), np.float32)
@@ -218,13 +206,12 @@ def _part(group: Sequence[DialogueRow]) -> tuple[RowGroup, list[Site]]:
         low, high = min(row.tokens for row in group), max(row.tokens for row in group)
         while prefix < first and low[prefix] == high[prefix]:
             prefix += 1
-    tokens = np.zeros((len(group), max(len(row.tokens) for row in group)), np.int32)
     places: list[tuple[int, int]] = []
     sites: list[Site] = []
     for i, row in enumerate(group):
-        tokens[i, : len(row.tokens)] = row.tokens
         kept = [site for site in row.sites if site.at >= prefix]
         places += [(i, site.at) for site in kept]
         sites += kept
-    where = np.array(places, np.int32)
+    where = np.array(places, np.int32).reshape(-1, 2)
+    tokens = [np.array(row.tokens, np.int32) for row in group]
     return RowGroup(tokens, prefix, where[:, 0], where[:, 1]), sites

@@ -166,7 +166,7 @@ def test_the_best_reply_is_read_as_far_as_the_reply_agrees_and_one_token_further
 
 def test_the_reader_of_the_best_reply_is_the_last_matrix(encoder: ChatEncoder, dialogues: list[Dialogue]) -> None:
     some = [rows.make_row(d, encoder, Random(0)) for d in dialogues[:12]]
-    batch = rows.collate(some, buckets=3)
+    batch = rows.collate(some)
     assert (batch.readers == rows.READ_BEST).any()
     model = pretrain.new_model(pretrain.model_config(600, SHAPE), 0)
     readers = pretraining_loss.Readers(model, 16, 0)

@@ -35,7 +35,7 @@ def whole() -> rows.PretrainingBatch:
         patch.setattr(mixtures, "HELD", 4)  # rows that each source buffers before the first is drawn
         dialogues = list(islice(mixtures.stream(3), 40))
     encoder = ChatEncoder(train_tokenizer(text for dialogue in dialogues for text in dialogue.texts()))
-    return rows.collate([rows.make_row(dialogue, encoder, Random(0)) for dialogue in dialogues], buckets=6)
+    return rows.collate([rows.make_row(dialogue, encoder, Random(0)) for dialogue in dialogues])
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_halves_add_up_to_the_gradient_of_the_whole(
     for at, part in parts:
         assert (part.targets == whole.targets[at]).all() and (part.weights == whole.weights[at]).all()
         assert sum(len(one.rows) for one in part.parts) == len(at)
-    tokens = [sum(one.tokens.size for one in part.parts) for _, part in parts]
+    tokens = [sum(one.size for one in part.parts) for _, part in parts]
     assert len(parts) == 2 and max(tokens) < 2 * min(tokens)
     (loss, divergence), gradients = nn.value_and_grad(readers, pretraining_loss.batch_loss)(readers, whole)
     got = SharedGradients(readers)(whole)
