@@ -2,8 +2,8 @@
 
     python -m benchmarks.pretraining [--recipe small] [--steps 10] [--one]
 
-runs some steps of each stage of the recipe, texts included, with two processes, and prints wall-clock seconds a step and
-the hours of all steps. `--one` runs the same rows with one process, too.
+runs some steps of each stage of the recipe, texts included, with two processes, and prints wall-clock seconds a step
+and the hours of all steps. `--one` runs the same rows with one process, too.
 """
 
 from __future__ import annotations

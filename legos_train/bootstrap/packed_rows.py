@@ -1,6 +1,7 @@
-"""A forward pass over rows laid end to end: no padding, and one product for all rows of a batch.
+"""A forward pass over rows laid end to end, for a CPU: nothing is padded, and what rows begin with alike runs once.
 
-Rows that start alike share the tokens they start with. Attention runs row by row, in numpy.
+Rows form a tree: tokens that some of them share are one piece, whatever comes before and after it. Each product runs
+over all tokens, attention piece by piece in numpy. For the decoders of `inference.forward.blocks`.
 """
 
 from __future__ import annotations
@@ -11,75 +12,113 @@ from typing import Any, NamedTuple, cast
 
 import mlx.core as mx
 import numpy as np
-from mlx_lm.models import qwen3
 from numpy.typing import NDArray
 
 from inference.forward import blocks
-from legos_train.bootstrap.training_rows import RowGroup
+
+SHORTEST = 8
+"""Fewer tokens than this are computed again by each row rather than shared: a piece by itself costs more."""
+TokenIds = NDArray[np.integer[Any]]
 
 
 class PackedRows(NamedTuple):
-    """N tokens of R rows, end to end. The tokens that some rows share are a row by themselves.
+    """N tokens of some rows, piece by piece, and K sites among them.
 
     Attributes:
-        tokens, positions: (N,), the positions counted in the whole row.
-        spans: for each row the slice of its prefix, which may be empty, and that of its own tokens.
-        sites: (K,) the token of each site, sorted by row.
-        order: (K,) which site of the batch each of these is.
-        chosen: for each row the slice of its sites.
+        tokens, positions: (N,), the positions counted in the row.
+        pieces: for each piece its tokens and those before it in its rows, as slices from the first to the piece itself.
+        sites: (M,) the tokens of the sites, ascending, each once.
+        site: (K,) which of these each site is.
     """
 
-    tokens: NDArray[np.int32]
-    positions: NDArray[np.int32]
-    spans: list[tuple[slice, slice]]
-    sites: NDArray[np.int32]
-    order: NDArray[np.int64]
-    chosen: list[slice]
+    tokens: TokenIds
+    positions: TokenIds
+    pieces: list[tuple[slice, ...]]
+    sites: TokenIds
+    site: TokenIds
+
+    @property
+    def own(self) -> list[slice]:
+        """The tokens of each piece."""
+        return [chain[-1] for chain in self.pieces]
+
+    @property
+    def own_sites(self) -> list[slice]:
+        """The sites of each piece, of `sites`."""
+        starts = [own.start for own in self.own]
+        edges = [*np.searchsorted(self.sites, starts).tolist(), len(self.sites)]
+        return [slice(begin, end) for begin, end in pairwise(edges)]
 
 
-def packed(parts: Sequence[RowGroup]) -> PackedRows:
-    """The rows of all parts, up to their last sites."""
-    tokens: list[NDArray[np.int32]] = []
-    positions: list[NDArray[np.int32]] = []
-    spans: list[tuple[slice, slice]] = []
-    sites: list[NDArray[np.integer[Any]]] = []
-    row_of: list[NDArray[np.int64]] = []
+def packed(rows: Sequence[TokenIds], site_rows: TokenIds, site_cols: TokenIds) -> PackedRows:
+    """Lays out rows in any order, up to their last sites.
 
-    def add(ids: NDArray[np.int32], prefix: slice) -> slice:
-        begin = spans[-1][1].stop if spans else 0
-        own = slice(begin, begin + len(ids))
-        tokens.append(ids)
-        positions.append(np.arange(len(ids), dtype=np.int32) + (prefix.stop - prefix.start))
-        spans.append((prefix, own))
-        return own
+    Args:
+        rows: token ids of each.
+        site_rows: (K,) the row of each site.
+        site_cols: (K,) its position in the row.
+    """
+    ends = np.zeros(len(rows), np.int64)
+    np.maximum.at(ends, site_rows, site_cols + 1)
+    needed = [row[:end] for row, end in zip(rows, ends, strict=True)]
+    lists = [row.tolist() for row in needed]
+    order = sorted(filter(lists.__getitem__, range(len(rows))), key=lists.__getitem__)
+    shared = [_alike(needed[a], needed[b]) for a, b in pairwise(order)]
+    tokens: list[TokenIds] = []
+    count = 0
+    positions: list[TokenIds] = []
+    pieces: list[tuple[slice, ...]] = []
+    starts: list[list[tuple[int, int]]] = [[] for _ in rows]  # of each row: where its pieces begin in it, and in tokens
 
-    for part in parts:
-        prefix = add(part.tokens[0][: part.prefix], slice(0, 0)) if part.prefix else slice(0, 0)
-        row_of.append(len(spans) + part.rows.astype(np.int64))
-        ends = np.full(len(part.tokens), part.prefix)
-        np.maximum.at(ends, part.rows, part.cols + 1)
-        begins = [add(part.tokens[i][part.prefix : end], prefix).start for i, end in enumerate(ends)]
-        sites.append(np.array(begins)[part.rows] + part.cols - part.prefix)
-    rows = np.concatenate(row_of)
-    order = np.argsort(rows, kind="stable")
-    edges = np.searchsorted(rows[order], np.arange(len(spans) + 1))
-    chosen = [slice(begin, end) for begin, end in pairwise(edges.tolist())]
-    at = np.concatenate(sites)[order].astype(np.int32)
-    return PackedRows(np.concatenate(tokens), np.concatenate(positions), spans, at, order, chosen)
+    todo: list[tuple[int, int, int, tuple[slice, ...]]] = [(0, len(order), 0, ())]
+    while todo:  # rows first to end of the order agree up to `begin`, which lies in the pieces of `before`
+        first, end, begin, before = todo.pop()
+        if first == end:
+            continue
+        longest = needed[order[first]]
+        common = min(shared[first : end - 1], default=len(longest))
+        if common - begin >= SHORTEST or end == first + 1:
+            if common > begin:
+                own = slice(count, count + common - begin)
+                count = own.stop
+                tokens.append(longest[begin:common])
+                positions.append(np.arange(begin, common, dtype=np.int32))
+                before = (*before, own)
+                pieces.append(before)
+                for row in order[first:end]:
+                    starts[row].append((begin, own.start))
+            begin = common
+            if end == first + 1:
+                continue
+        splits = [i + 1 for i in range(first, end - 1) if shared[i] == common]
+        edges = [first, *splits, end]
+        todo += [(a, b, begin, before) for a, b in pairwise(edges)]
+    at = np.empty(len(site_rows), np.int64)
+    for site, (row, col) in enumerate(zip(site_rows.tolist(), site_cols.tolist(), strict=True)):
+        begin, start = next(pair for pair in reversed(starts[row]) if pair[0] <= col)
+        at[site] = start + col - begin
+    sites, back = np.unique(at, return_inverse=True)
+    return PackedRows(np.concatenate(tokens), np.concatenate(positions), pieces, sites, back)
 
 
-def hidden_states(model: qwen3.Model, parts: Sequence[RowGroup]) -> mx.array:
-    """(K, H), at the sites of all parts in order, after the final norm."""
-    rows = packed(parts)
-    positions, at = rows.positions, mx.array(rows.sites)
-    own = [span for _, span in rows.spans]
+def _alike(a: TokenIds, b: TokenIds) -> int:
+    """The number of equal first tokens."""
+    size = min(len(a), len(b))
+    different = np.flatnonzero(a[:size] != b[:size])
+    return int(different[0]) if len(different) else size
+
+
+def packed_hidden(model: Any, rows: PackedRows) -> mx.array:
+    """(K, H), at the sites, after the final norm."""
+    positions, own = rows.positions, rows.own
     x = model.model.embed_tokens(mx.array(rows.tokens))[:, None]  # (N, 1, H): each token is a row of its own
     for block in model.model.layers:
         normed = block.input_layernorm(x)
         keys, values = blocks.keys_and_values(block, normed, mx.array(rows.positions))
         if block is model.model.layers[-1]:
-            x, normed, positions, own = x[at], normed[at], positions[rows.sites], rows.chosen
+            at = mx.array(rows.sites)
+            x, normed, positions, own = x[at], normed[at], positions[rows.sites], rows.own_sites
         queries = blocks.queries(block, normed, mx.array(positions))
-        seeing = list(zip(own, rows.spans, strict=True))
+        seeing = list(zip(own, rows.pieces, strict=True))
         x = blocks.finish(block, x, blocks.attend_in_rows(block, queries, keys, values, seeing, positions + 1))
-    return cast(mx.array, model.model.norm(x[:, 0])[mx.array(np.argsort(rows.order))])
+    return cast(mx.array, model.model.norm(x[:, 0])[mx.array(rows.site)])

@@ -17,7 +17,11 @@ LEGALITY = 4.0
 
 
 def _hidden(model: qwen3.Model, batch: PretrainingBatch) -> mx.array:
-    return packed_rows.hidden_states(model, batch.parts)
+    firsts = np.cumsum([0, *(len(part.tokens) for part in batch.parts)])
+    rows = [row for part in batch.parts for row in part.tokens]
+    site_rows = np.concatenate([part.rows + first for part, first in zip(batch.parts, firsts, strict=False)])
+    laid = packed_rows.packed(rows, site_rows, np.concatenate([part.cols for part in batch.parts]))
+    return packed_rows.packed_hidden(model, laid)
 
 
 class Readers(nn.Module):

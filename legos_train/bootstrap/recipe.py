@@ -10,6 +10,7 @@ To teach `small` the texts of a new environment, register it and run this again.
     text_shares.py     the share of each source
     tokenizer.py       byte-level BPE, chat template
     training_rows.py   dialogues to token ids and soft targets
+    packed_rows.py     the forward pass
     pretraining_loss.py   the loss
     shared_gradients.py   its gradients, by one process or two
     pretrain.py        the training loop

@@ -3,7 +3,6 @@ from .backend import Capabilities as Capabilities
 from .backend import Snapshot as Snapshot
 from .backend import TrainerBackend as TrainerBackend
 from .backend import WeightStore as WeightStore
-from .decoder import site_hidden as site_hidden
 from .learner import Learner as Learner
 from .learners import Learners as Learners
 from .ranks import World as World

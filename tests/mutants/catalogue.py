@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants import (
+    attention,
     credit,
     disk,
     engine,
@@ -30,6 +31,7 @@ PARTS = (
     evaluation,
     disk,
     engine,
+    attention,
     publishing,
     games,
     population,

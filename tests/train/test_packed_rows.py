@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import mlx.core as mx
 import numpy as np
@@ -13,9 +13,10 @@ from mlx import nn
 from mlx.utils import tree_flatten
 from mlx_lm.models import qwen3
 
-from legos_train.bootstrap import pretrain
-from legos_train.bootstrap.packed_rows import hidden_states, packed
-from legos_train.bootstrap.training_rows import DialogueRow, RowGroup, Site, collate
+from legos_train.bootstrap import packed_rows, pretrain
+from legos_train.bootstrap.packed_rows import packed, packed_hidden
+
+Rows = tuple[list[np.ndarray], np.ndarray, np.ndarray]
 
 
 def model() -> qwen3.Model:
@@ -23,37 +24,45 @@ def model() -> qwen3.Model:
 
 
 @st.composite
-def groups(draw: st.DrawFn) -> RowGroup:
-    """Rows of different lengths that share a prefix, or one row; some without a site, some with a site twice."""
-    count = draw(st.integers(1, 4))
-    prefix = draw(st.integers(0, 9)) if count > 1 else 0
+def trees(draw: st.DrawFn) -> Rows:
+    """Rows that continue each other's beginnings, equal ones and parts of others among them; sites anywhere, some
+    twice; rows without a site.
+    """
     token = st.integers(0, 39)
-    shared = draw(st.lists(token, min_size=prefix, max_size=prefix))
-    rows = [shared + draw(st.lists(token, min_size=1, max_size=12)) for _ in range(count)]
-    where = [(i, col) for i, row in enumerate(rows) for col in range(prefix, len(row))]
-    sites = np.array(draw(st.lists(st.sampled_from(where), min_size=1, max_size=9)), np.int32)
-    return RowGroup([np.array(row, np.int32) for row in rows], prefix, sites[:, 0], sites[:, 1])
+    rows = [draw(st.lists(token, min_size=1, max_size=14))]
+    for _ in range(draw(st.integers(0, 5))):
+        parent = draw(st.sampled_from(rows))
+        cut = draw(st.integers(0, len(parent)))
+        more = draw(st.lists(token, min_size=0 if cut else 1, max_size=8))
+        rows.append([*parent[:cut], *more])
+    where = [(i, col) for i, row in enumerate(rows) for col in range(len(row))]
+    sites = np.array(draw(st.lists(st.sampled_from(where), min_size=1, max_size=12)), np.int32)
+    return [np.array(row, np.int32) for row in rows], sites[:, 0], sites[:, 1]
 
 
-def alone(model: qwen3.Model, parts: list[RowGroup]) -> mx.array:
-    found = []
-    for part in parts:
-        states = [model.model(mx.array(row)[None])[0] for row in part.tokens]
-        found += [states[row][int(col)] for row, col in zip(part.rows, part.cols, strict=True)]
-    return mx.stack(found)
+@pytest.fixture(autouse=True, scope="module")
+def short_pieces() -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed_rows, "SHORTEST", 3)
+        yield
 
 
-@given(st.lists(groups(), min_size=1, max_size=4))
-@settings(max_examples=25, deadline=None)
-def test_each_site_sees_its_own_row(parts: list[RowGroup]) -> None:
+@given(trees())
+@settings(max_examples=40, deadline=None)
+def test_each_site_sees_its_own_row(batch: Rows) -> None:
+    rows, site_rows, site_cols = batch
     net = model()
-    count = sum(len(part.rows) for part in parts)
-    weights = mx.array(np.random.default_rng(count).normal(size=(count, 16)).astype(np.float32))
+    weights = mx.array(np.random.default_rng(len(site_rows)).normal(size=(len(site_rows), 16)).astype(np.float32))
+
+    def alone(net: qwen3.Model) -> mx.array:
+        states = [net.model(mx.array(row)[None])[0] for row in rows]
+        return mx.stack([states[row][int(col)] for row, col in zip(site_rows, site_cols, strict=True)])
+
     sides = []
-    for compute in (hidden_states, alone):
+    for compute in (lambda net: packed_hidden(net, packed(*batch)), alone):
 
         def loss(net: qwen3.Model, compute=compute) -> tuple[mx.array, mx.array]:  # type: ignore[no-untyped-def]
-            hidden = compute(net, parts)
+            hidden = compute(net)
             return (hidden * weights).sum(), hidden
 
         (_, hidden), gradient = nn.value_and_grad(net, loss)(net)
@@ -62,30 +71,23 @@ def test_each_site_sees_its_own_row(parts: list[RowGroup]) -> None:
         np.testing.assert_allclose(a, b, atol=2e-5 * max(1.0, float(np.abs(b).max())), rtol=1e-3)
 
 
-@given(st.lists(groups(), min_size=1, max_size=4))
-@settings(max_examples=25, deadline=None)
-def test_what_is_shared_is_computed_once_and_nothing_after_the_last_site(parts: list[RowGroup]) -> None:
-    rows = packed(parts)
-    wanted = 0
-    for part in parts:
-        ends = [max([c + 1 for r, c in zip(part.rows, part.cols, strict=True) if r == i], default=part.prefix) for i in
-                range(len(part.tokens))]  # fmt: skip
-        wanted += part.prefix + sum(end - part.prefix for end in ends)
-    assert len(rows.tokens) == len(rows.positions) == wanted
-    own = [span for _, span in rows.spans]
-    assert all(a.stop == b.start for a, b in pairwise(own)) and own[-1].stop == wanted
-
-
-def row(tokens: list[int], *sites: int, kind: int = 0) -> DialogueRow:
-    return DialogueRow(tokens, [Site(at, {1: 1.0}, kind) for at in sites])
-
-
-def test_three_rows_that_begin_alike_are_a_part_and_others_alone() -> None:
-    start = list(range(20))
-    many = [row([*start, 30 + i, 7, 7], 21, 22) for i in range(3)]
-    two = [row([5, *start, 30 + i, 7], 22) for i in range(2)]
-    batch = collate([*many, *two, row([9, 9, 9], 1), row([8, 8], *())])
-    assert [(len(part.tokens), part.prefix) for part in batch.parts] == [(3, 20), (1, 0), (1, 0), (1, 0)]
-    assert [part.size for part in batch.parts] == [20 + 3 * 3, 22 + 1, 23, 3]
-    edges = [0, *accumulate(len(part.rows) for part in batch.parts)]
-    assert edges[-1] == len(batch.kinds) == 9 and batch.weights.sum() == pytest.approx(1.0)
+@given(trees())
+@settings(max_examples=60, deadline=None)
+def test_pieces_spell_the_rows_and_long_beginnings_run_once(batch: Rows) -> None:
+    rows, site_rows, site_cols = batch
+    laid = packed(*batch)
+    assert all(a.stop == b.start for a, b in pairwise(laid.own)) and laid.own[-1].stop == len(laid.tokens)
+    assert all(own.stop > own.start for own in laid.own)
+    for row, col, place in zip(site_rows, site_cols, laid.sites[laid.site], strict=True):
+        chain = next(chain for chain in laid.pieces if chain[-1].start <= place < chain[-1].stop)
+        spelled = np.concatenate([laid.tokens[part] for part in chain])[: col + 1]
+        assert spelled.tolist() == rows[row][: col + 1].tolist() and laid.positions[place] == col
+    ends = np.zeros(len(rows), int)
+    np.maximum.at(ends, site_rows, site_cols + 1)
+    needed = sorted(tuple(row[:end].tolist()) for row, end in zip(rows, ends, strict=True) if end)
+    nodes = {row[:i] for row in needed for i in range(1, len(row) + 1)}
+    common = min(
+        len(needed[0]), *(i for i, (a, b) in enumerate(zip(needed[0], needed[-1], strict=False)) if a != b), 99
+    )
+    most = sum(map(len, needed)) - (common * (len(needed) - 1) if common >= packed_rows.SHORTEST else 0)
+    assert len(nodes) <= len(laid.tokens) <= most

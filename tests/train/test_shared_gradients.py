@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -141,6 +142,30 @@ def test_the_command_takes_as_many_processes_as_cpus_are_idle(
     monkeypatch.setattr("legos_train.bootstrap.bootstrap", lambda *_, **options: got.update(options))
     assert main(["bootstrap", str(tmp_path / "new"), *flags]) == 0
     assert got["processes"] == processes
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_training_draws_the_rows_that_it_learns_from_and_no_more(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def rows_of() -> Iterator[rows.DialogueRow]:
+        for number in range(20):
+            seen.append(number)
+            yield rows.DialogueRow([number, 1, 2], [rows.Site(1, {2: 1.0}, rows.REPLY)])
+
+    training = pretrain.Pretraining(pretrain.new_model(pretrain.model_config(40, SHAPE), 0), [20], 1, 0)
+    learned: list[int] = []
+    compute = training.gradients._of
+
+    def of(part: rows.PretrainingBatch) -> Any:
+        learned.extend(int(one.tokens[0][0]) for one in part.parts)
+        return compute(part)
+
+    monkeypatch.setattr(training.gradients, "_of", of)
+    training.train(rows_of(), 2, steps)
+    assert seen == list(range(2 * steps)), "a run that goes on would miss what was drawn for nothing"
+    assert sorted(learned) == seen and training.step == steps
+    assert [number // 2 for number in learned] == sorted(number // 2 for number in seen), "in order"
 
 
 def test_more_processes_are_refused(tmp_path: Path) -> None:
