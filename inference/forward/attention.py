@@ -36,6 +36,7 @@ def attention(queries: mx.array, keys: mx.array, values: mx.array, scale: float,
         mask = None if seen is None else _mask(seen, keys.shape[2])
         return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=mask)
     queries = queries * scale
+    keys, values = keys.astype(queries.dtype), values.astype(queries.dtype)  # some models widen queries only
     size, span = queries.shape[2], keys.shape[2]
     if seen is None:
         return _at_once(queries, keys, values, None)

@@ -3,6 +3,7 @@
 As in FlashAttention (Dao et al. 2022, arXiv 2205.14135; 2023, arXiv 2307.08691), the scores of a block of queries stay
 in the processor's cache, and the gradient computes them again from the logarithm of their sum. Keys that no query of a
 block sees are left out. Like the functions of fastmath.py it makes MLX evaluate its inputs while the graph is built.
+There is no second derivative.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def attention(queries: mx.array, keys: mx.array, values: mx.array, seen: Array) 
         for row in range(keys.shape[0])
         for group in range(keys.shape[1])
     ]
-    return _in_pieces(queries, keys, values, pieces)
+    return _in_pieces(queries, keys, values, pieces, apart=True)
 
 
 def of_rows(
@@ -82,23 +83,28 @@ def of_rows(
         if own.stop > own.start
         for group in range(keys.shape[0])
     ]
-    return _in_pieces(queries, keys, values, pieces)
+    return _in_pieces(queries, keys, values, pieces, apart=False)
 
 
-def _in_pieces(queries: mx.array, keys: mx.array, values: mx.array, pieces: Sequence[_Piece]) -> mx.array:
+def _in_pieces(queries: mx.array, keys: mx.array, values: mx.array, pieces: Sequence[_Piece], apart: bool) -> mx.array:
+    """`apart`: no two pieces have a key in common, so they may run at the same time."""
+    long = apart and queries.size * keys.shape[-2] >= LARGE * queries.shape[-1]
+    threads = fastblas.threads() if long else 1
 
     @mx.custom_function
     def attend(q: mx.array, k: mx.array, v: mx.array) -> Any:
-        return _forward(q, k, v, pieces)
+        return _forward(q, k, v, pieces, threads)
 
     @attend.vjp
     def gradient(primals: Any, cotangents: Any, outs: Any) -> Any:
-        return _gradient((*primals, *outs, cotangents[0]), pieces)
+        return _gradient((*primals, *outs, cotangents[0]), pieces, threads)
 
     return cast(tuple[mx.array, mx.array], attend(queries, keys, values))[0]
 
 
-def _forward(q: mx.array, k: mx.array, v: mx.array, pieces: Sequence[_Piece]) -> tuple[mx.array, mx.array]:
+def _forward(
+    q: mx.array, k: mx.array, v: mx.array, pieces: Sequence[_Piece], threads: int
+) -> tuple[mx.array, mx.array]:
     """The result, and the logarithm of the sum of exponentials of each query and head."""
     mx.eval(q, k, v)
     queries, all_keys, all_values = map(np.asarray, (q, k, v))
@@ -118,11 +124,11 @@ def _forward(q: mx.array, k: mx.array, v: mx.array, pieces: Sequence[_Piece]) ->
             own_mixed[:, at] = part.reshape(own_mixed[:, at].shape)
             own_totals[:, at] = (top + np.log(total)).reshape(own_totals[:, at].shape)
 
-    _each(work, pieces, queries.shape[-1])
+    _each(work, pieces, threads)
     return out, log_sums
 
 
-def _gradient(arrays: tuple[mx.array, ...], pieces: Sequence[_Piece]) -> list[mx.array]:
+def _gradient(arrays: tuple[mx.array, ...], pieces: Sequence[_Piece], threads: int) -> list[mx.array]:
     """Of the inputs, from these, the results of `_forward` and the gradient of the first."""
     mx.eval(arrays)
     queries, all_keys, all_values, mixed, totals, slopes = map(np.asarray, arrays)
@@ -152,7 +158,7 @@ def _gradient(arrays: tuple[mx.array, ...], pieces: Sequence[_Piece]) -> list[mx
                 whole[part] += own[begin : begin + size]
                 begin += size
 
-    _each(work, pieces, queries.shape[-1])
+    _each(work, pieces, threads)
     return results
 
 
@@ -173,17 +179,11 @@ def _scores(queries: Array, keys: Array, seen: Array) -> Iterator[tuple[slice, i
         scores = rows @ keys[:span].T
         if least < span:
             beyond = np.arange(least, span) >= counts[:, None]
-            hidden = np.where(beyond, queries.dtype.type(-np.inf), queries.dtype.type(0.0))
-            scores.reshape(heads, -1, span)[:, :, least:] += hidden
+            np.copyto(scores.reshape(heads, -1, span)[:, :, least:], queries.dtype.type(-np.inf), where=beyond)
         yield at, span, rows, scores
 
 
-def _each(work: Callable[[_Piece], None], pieces: Sequence[_Piece], width: int) -> None:
-    """Calls `work` for each piece; on as many threads as matrix products, if they are long and write nothing twice."""
-    long = sum(len(piece.seen) for piece in pieces) * width >= LARGE
-    alone = all(len(piece.keys) == 1 for piece in pieces)
-    threads = fastblas.threads() if long and alone else 1
-
+def _each(work: Callable[[_Piece], None], pieces: Sequence[_Piece], threads: int) -> None:
     def some(first: int) -> None:
         with np.errstate(all="ignore"):  # non-finite values are left to the caller
             for piece in pieces[first::threads]:

@@ -63,8 +63,12 @@ class SharedGradients:
             meanwhile()
         else:
             self._worker.begin(_arrays(self.readers.parameters()), parts[1])
-            results = [self._of(parts[0])]
-            meanwhile()
+            try:
+                results = [self._of(parts[0])]
+                meanwhile()
+            except BaseException:
+                self._worker.close()  # or the next call would get the answer to this one
+                raise
             results.append(self._worker.result())
         divergence = np.empty(len(batch.kinds), np.float32)
         for at, one in zip(sites, results, strict=True):
@@ -167,6 +171,7 @@ def _work(pipe: Connection, shape: dict[str, Any], count: int, threads: int) -> 
     from inference.forward import fastblas
     from inference.loading import prepare_mlx
 
+    mx.set_default_device(mx.cpu)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both processes, and the first one ends this one
     prepare_mlx()
     fastblas.enable(threads)

@@ -9,6 +9,16 @@ PACKED = "tests/train/test_packed_rows.py"
 
 MUTANTS = [
     *mutants(
+        "legos_train/bootstrap/shared_gradients.py",
+        "tests/train/test_shared_gradients.py",
+        (
+            "worker-survives-an-error",
+            "                self._worker.close()  # or",
+            "                pass  # or",
+            "the next gradient is the one before",
+        ),
+    ),
+    *mutants(
         "inference/forward/attention.py",
         ATTENTION,
         (
@@ -24,6 +34,12 @@ MUTANTS = [
             "keys that only later queries of a block see are left out",
         ),
         (
+            "keys-in-half-precision",
+            "keys, values = keys.astype(queries.dtype), values.astype(queries.dtype)",
+            "keys, values = keys, values",
+            "Phi in bfloat16 cannot be trained on long rows",
+        ),
+        (
             "every-mask-is-causal",
             "if np.array_equal(seen, causal(seen.shape[1], span)):",
             "if len(seen) == 1 or seen.shape[1] > 1:",
@@ -35,8 +51,8 @@ MUTANTS = [
         ATTENTION,
         (
             "hidden-keys-are-seen",
-            "scores.reshape(heads, -1, span)[:, :, least:] += hidden",
-            "scores.reshape(heads, -1, span)[:, :, least:] += 0 * np.isinf(hidden)",
+            "queries.dtype.type(-np.inf), where=beyond)",
+            "queries.dtype.type(-np.inf), where=False)",
             "queries of a block see each other",
         ),
         (
@@ -76,6 +92,12 @@ MUTANTS = [
             "and all(value is None for value in more.values())",
             "",
             "gpt-oss trains without its sinks",
+        ),
+        (
+            "queries-before-the-first-key",
+            "usual = 0 < q.shape[2] <= k.shape[2]",
+            "usual = True",
+            "fewer keys than queries are cut from the wrong end",
         ),
     ),
     *mutants(

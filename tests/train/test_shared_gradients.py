@@ -144,6 +144,19 @@ def test_the_command_takes_as_many_processes_as_cpus_are_idle(
     assert got["processes"] == processes
 
 
+def test_after_an_error_no_gradient_is_that_of_another_batch(
+    whole: rows.PretrainingBatch, readers: pretraining_loss.Readers
+) -> None:
+    def fail() -> None:
+        raise OSError("the texts ended")
+
+    with SharedGradients(readers, processes=2) as gradients:
+        with pytest.raises(OSError, match="the texts ended"):
+            gradients(whole, fail)
+        with pytest.raises(RuntimeError, match="ended"):
+            gradients(whole)
+
+
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_training_draws_the_rows_that_it_learns_from_and_no_more(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
