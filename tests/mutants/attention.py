@@ -9,16 +9,6 @@ PACKED = "tests/train/test_packed_rows.py"
 
 MUTANTS = [
     *mutants(
-        "legos_train/bootstrap/shared_gradients.py",
-        "tests/train/test_shared_gradients.py",
-        (
-            "worker-survives-an-error",
-            "                self._worker.close()  # or",
-            "                pass  # or",
-            "the next gradient is the one before",
-        ),
-    ),
-    *mutants(
         "inference/forward/attention.py",
         ATTENTION,
         (
