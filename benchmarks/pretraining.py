@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import time
 
+import mlx.core as mx
+
 from inference.forward import fastblas
 from inference.loading import load_tokenizer, prepare_mlx
 from legos_train.bootstrap import RECIPES, pretrain, recipe
@@ -25,6 +27,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--one", action="store_true", help="also with one process")
     options = parser.parse_args()
+    mx.set_default_device(mx.cpu)  # as `bootstrap` does
     prepare_mlx()
     fastblas.enable(1)
     made = RECIPES[options.recipe]

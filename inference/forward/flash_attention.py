@@ -184,6 +184,8 @@ def _scores(queries: Array, keys: Array, seen: Array) -> Iterator[tuple[slice, i
 
 
 def _each(work: Callable[[_Piece], None], pieces: Sequence[_Piece], threads: int) -> None:
+    """Calls `work` for each piece, on this many threads."""
+
     def some(first: int) -> None:
         with np.errstate(all="ignore"):  # non-finite values are left to the caller
             for piece in pieces[first::threads]:

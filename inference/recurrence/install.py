@@ -1,4 +1,4 @@
-"""Replaces mlx-lm's recurrences with the chunkwise ones and, for a learner, what is slow around them on a CPU."""
+"""Replaces mlx-lm's recurrences with the chunkwise ones and, for a learner, what else MLX computes slowly on a CPU."""
 
 from __future__ import annotations
 

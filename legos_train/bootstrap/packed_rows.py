@@ -56,7 +56,7 @@ def packed(rows: Sequence[TokenIds], site_rows: TokenIds, site_cols: TokenIds) -
     Args:
         rows: token ids of each.
         site_rows: (K,) the row of each site.
-        site_cols: (K,) its position in the row.
+        site_cols: (K,) its position in the row; K is at least 1.
     """
     ends = np.zeros(len(rows), np.int64)
     np.maximum.at(ends, site_rows, site_cols + 1)
@@ -73,8 +73,6 @@ def packed(rows: Sequence[TokenIds], site_rows: TokenIds, site_cols: TokenIds) -
     todo: list[tuple[int, int, int, tuple[slice, ...]]] = [(0, len(order), 0, ())]
     while todo:  # rows first to end of the order agree up to `begin`, which lies in the pieces of `before`
         first, end, begin, before = todo.pop()
-        if first == end:
-            continue
         longest = needed[order[first]]
         common = min(shared[first : end - 1], default=len(longest))
         if common - begin >= SHORTEST or end == first + 1:

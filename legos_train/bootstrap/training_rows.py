@@ -75,7 +75,7 @@ class RowGroup(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of tokens to compute."""
+        """The number of tokens, the prefix counted once."""
         return sum(map(len, self.tokens)) - self.prefix * (len(self.tokens) - 1)
 
 
@@ -172,8 +172,8 @@ def _best_sites(best: Sequence[int], said: Sequence[int], before: int, rng: Rand
 
 
 def collate(rows: Sequence[DialogueRow]) -> PretrainingBatch:
-    """Rows to arrays. Three or more rows with a common prefix (games start with their rules) are a part, in which it is
-    computed once and prompt sites in it are left out; any other row is a part by itself.
+    """Rows to arrays. Three or more rows with a common prefix (games start with their rules) are a part, and prompt
+    sites in the prefix are left out; any other row is a part by itself.
     """
     groups: dict[tuple[int, ...], list[DialogueRow]] = {}
     for row in rows:

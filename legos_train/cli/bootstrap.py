@@ -10,7 +10,7 @@ from legos_train.cli.arguments import Parser
 
 DESCRIPTION = """Rebuild a bundled model: tokenizer, chat template and weights, with fixed steps and seeds.
 
-No outside data is used. `tiny` is trained on random play in four games (ten minutes on one core); `small` on every
+No outside data is used. `tiny` is trained on random play in four games (six minutes on one core); `small` on every
 registered environment, played by mixtures of its scripted players (about two hours on two cores).
 With fewer steps the model still works, but is worse. To continue an interrupted run, repeat the same command."""
 EXAMPLES = """
