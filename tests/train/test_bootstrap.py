@@ -312,6 +312,16 @@ def test_a_folder_with_a_model_is_left_alone(capsys: pytest.CaptureFixture[str])
         bootstrap(TINY.parent / "never", steps=0)
 
 
+def test_a_model_is_made_on_the_cpu_whatever_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[Any] = []
+    monkeypatch.setattr(mx, "default_device", lambda: "the GPU")
+    monkeypatch.setattr(mx, "set_default_device", used.append)
+    (tmp_path / "config.json").touch()
+    with pytest.raises(FileExistsError):
+        bootstrap(tmp_path)
+    assert used == [mx.cpu, "the GPU"], "and the default comes back after an error"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_whole_recipe_makes_an_even_player(tmp_path: Path) -> None:
