@@ -44,13 +44,14 @@ SIZES: dict[str, tuple[int, int, int, dict[str, int]]] = {
 """Hidden size, layers, vocabulary, and what else differs in the config; the last is Qwen3-0.6B in float32."""
 
 
-def batch_of(rows: int, tokens: int) -> Batch:
-    """Rows without a common beginning, of which the last quarter is trained."""
+def batch_of(rows: int, tokens: int, shared: int = 0) -> Batch:
+    """Rows with `shared` tokens in common at their start, of which the last quarter is trained."""
     rng = np.random.default_rng(0)
     answer = tokens // 4
+    beginning = rng.integers(3, 2000, shared).tolist()
 
     def turn() -> Turn:
-        ids = rng.integers(3, 2000, tokens).tolist()
+        ids = beginning + rng.integers(3, 2000, tokens - shared).tolist()
         return Turn((), "", 0.0, None, ids[:-answer], ids[-answer:], [-7.6] * answer)
 
     episodes = [Episode("benchmark", i, {}, {"a": Trajectory("a", "a", turns=[turn()])}) for i in range(rows)]

@@ -248,13 +248,16 @@ class Head:
             object.__setattr__(self._stub, "hidden", None)
 
 
+_BODIES = ("model", "backbone", "transformer")
+"""What mlx-lm's models call their body."""
+
+
 def seam(model: nn.Module) -> tuple[ModelBody, Head] | None:
     """The body that turns tokens into hidden states, and the head that follows; None for other designs."""
-    while "model" not in model and isinstance(model.get("language_model"), nn.Module):
+    while not any(name in model for name in _BODIES) and isinstance(model.get("language_model"), nn.Module):
         model = model["language_model"]
-    if not isinstance(model.get("model"), nn.Module):
-        return None
-    return cast(ModelBody, model["model"]), Head(model, "model")
+    name = next((name for name in _BODIES if isinstance(model.get(name), nn.Module)), None)
+    return None if name is None else (cast(ModelBody, model[name]), Head(model, name))
 
 
 Call = tuple[int, list[int], slice, Sequence[int] | None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import mlx.core as mx
@@ -28,10 +28,9 @@ class SiteLogits:
     model:
 
     * `"sites"` (decoder.py): shared prefix once, last block and head at the sites only;
-    * `"prefix"` (shared_prefix.py): shared prefix once, head at the sites only; any model that keeps plain keys and
-      values;
-    * `"body"`: the whole model on every token, except for the head, which sees the sites only; any model whose body and
-      head can be told apart, such as those with recurrent states;
+    * `"prefix"` (shared_prefix.py): shared prefix once, head at the sites only; any model whose body and head can be
+      told apart and whose layers keep keys and values, windows of them, or recurrent states;
+    * `"body"`: the same, but for the prefix, which is computed in every row;
     * `"plain"`: the whole model on every token.
 
     Modules whose gradient needs it are put in training mode (training_mode.py).
@@ -47,6 +46,7 @@ class SiteLogits:
         self.model: Any = model
         self.notes: list[str] = []
         self.path, self.trims = "plain", False
+        self._plain = has_plain_cache(model)
         self.path = self._probe()
 
     def __call__(self, batch: Batch) -> mx.array:
@@ -62,27 +62,25 @@ class SiteLogits:
         if path == "sites":
             return self.head(site_hidden(self.model, batch, prefix))
         tokens, rows, cols = mx.array(batch.tokens), mx.array(batch.rows), mx.array(batch.cols)
-        if path == "prefix":
-            with self._last_part(self.model.model, tokens[:, prefix:], rows, cols - prefix):
-                hidden = hidden_states(self.model.model, len(self.model.layers), tokens, prefix)
-            return self.head(hidden[rows, cols - prefix])
-        if path == "body":
-            apart = seam(self.model)
-            if apart is None:
-                raise TypeError("its body and its head cannot be told apart")
-            body, head = apart
-            with self._last_part(body, tokens, rows, cols):
-                hidden = body(tokens)
-            return head(hidden[rows, cols][None])[0]
-        return self.model(tokens)[rows, cols]
+        if path == "plain":
+            return self.model(tokens)[rows, cols]
+        apart = seam(self.model)
+        if apart is None:
+            raise TypeError("its body and its head cannot be told apart")
+        body, head = apart
+        start = self._start(prefix, tokens.shape[1]) if path == "prefix" else 0
+        cols = cols - start
+        with at_sites(body, (tokens.shape[0], tokens.shape[1] - start), rows, cols) if self.trims else nullcontext():
+            hidden = hidden_states(self.model, body, tokens, start)
+        return head(hidden[rows, cols][None])[0]
 
-    def _last_part(
-        self, body: Any, tokens: mx.array, rows: mx.array, columns: mx.array
-    ) -> AbstractContextManager[None]:
-        return at_sites(body, tokens.shape, rows, columns) if self.trims else nullcontext()
+    def _start(self, prefix: int, width: int) -> int:
+        """Columns to compute once; at least two are left: mlx-lm's steps of one position have no gradient on Metal."""
+        shared = prefix if self._plain else min(prefix, width - 2)
+        return shared if shared >= MIN_PREFIX else 0
 
     def head(self, hidden: mx.array) -> mx.array:
-        """Logits (K, V) of hidden states (K, H), for the path `"sites"` or `"prefix"`."""
+        """Logits (K, V) of hidden states (K, H), for the path `"sites"`."""
         if "lm_head" in self.model:
             return self.model.lm_head(hidden)
         return self.model.model.embed_tokens.as_linear(hidden)
@@ -102,13 +100,9 @@ class SiteLogits:
                     f"training mode of {', '.join(names)} changes the logits by {off:.3g} times the rounding allowed, "
                     "so they stay in evaluation mode; on Metal their kernels may have no gradient"
                 )
-        if not has_plain_cache(self.model):
-            self.notes.append("some layers do not keep plain keys and values, so every token runs in every row")
-        ways = [("body", True), ("body", False)]
-        if has_plain_cache(self.model):
-            ways = [("prefix", True), ("prefix", False), *ways]
-            if all(map(blocks.called_plainly, self.model.layers)):
-                ways = [("sites", False), *ways]
+        ways = [("prefix", True), ("prefix", False), ("body", True), ("body", False)]
+        if self._plain and all(map(blocks.called_plainly, self.model.layers)):
+            ways = [("sites", False), *ways]
         for path, self.trims in ways:
             try:
                 self._by(path, alone)

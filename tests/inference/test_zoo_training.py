@@ -11,6 +11,7 @@ from inference import UnsupportedModel
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import pack
 from legos_train.loss import LossSettings
+from legos_train.model import site_logits
 from legos_train.model.gradients import loss_and_grad
 from legos_train.model.policy import LoRAPolicy
 
@@ -21,8 +22,9 @@ DROP = 2e-3
 """Of the loss, to first order: so small that no router chooses other experts."""
 
 
-def batch(prompts: list[list[int]]):
-    turns = [Turn((), "", 0.0, None, prompt, [5, 6, 7], [-4.5] * 3) for prompt in prompts]
+def batch(prompts: list[list[int]], answers: list[list[int]] | None = None):
+    pairs = zip(prompts, answers or [[5, 6, 7]] * len(prompts), strict=True)
+    turns = [Turn((), "", 0.0, None, prompt, answer, [-4.5] * len(answer)) for prompt, answer in pairs]
     episodes = [Episode("t", i, {}, {"a": Trajectory("a", "a", turns=[turn])}) for i, turn in enumerate(turns)]
     return pack(episodes, [{"a": np.ones(1)}] * len(turns))
 
@@ -51,6 +53,46 @@ def test_a_step_lowers_the_loss(name: str) -> None:
         policy.load({key: w - DROP / norm**2 * gradient[key] for key, w in policy.trainable().items()})
         after, _, _ = loss_and_grad(policy, rows, settings)
         assert before - after == pytest.approx(DROP, rel=0.2), (what, norm)
+
+
+@pytest.mark.quick("qwen3_5", "gemma3_text", "nemotron_h", "llama4", "recurrent_gemma")
+@pytest.mark.parametrize("name", sorted(set(zoo.kinds()) - set(REFUSED) - {"phixtral"}))
+def test_a_shared_beginning_is_computed_once(name: str) -> None:
+    """Longer than the windows and chunks of these models."""
+    prompt = np.random.default_rng(0).integers(1, 60, 70).tolist()
+    settings = LossSettings(name="sft", kl=0.0)
+    policy = LoRAPolicy(zoo.build(name), seed=0)
+    policy.load({key: weight + 0.02 for key, weight in policy.trainable().items()})
+    assert policy.logits.path in ("sites", "prefix")
+    ends = {"short": ([[3], [4]], [[5], [7]]), "long": ([[3]] * 3, [[5, 6, 7], [7, 8, 9, 1, 2], [4] * 12])}
+    for what, (last, answers) in ends.items():
+        rows = batch([[*prompt, *end] for end in last], answers)
+        assert rows.prefix == 70 and rows.distinct_rows > 1, what
+        path = policy.logits.path
+        loss, gradient, _ = loss_and_grad(policy, rows, settings)
+        policy.logits.path = "plain"
+        expected, plain, _ = loss_and_grad(policy, rows, settings)
+        policy.logits.path = path
+        assert loss == pytest.approx(expected, rel=1e-4), what
+        norm = sum((g * g).sum().item() for g in plain.values()) ** 0.5
+        off = sum(((g - plain[key]) ** 2).sum().item() for key, g in gradient.items()) ** 0.5
+        assert off < 1e-3 * norm, (what, off / norm)
+
+
+def test_two_positions_follow_a_shared_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Metal mlx-lm computes one position after a state by a kernel that has no gradient."""
+    policy, starts = LoRAPolicy(zoo.build("granitemoehybrid"), seed=0), []
+    through = site_logits.hidden_states
+
+    def hidden_states(model, body, tokens: mx.array, prefix: int) -> mx.array:
+        starts.append((prefix, tokens.shape[1]))
+        return through(model, body, tokens, prefix)
+
+    monkeypatch.setattr(site_logits, "hidden_states", hidden_states)
+    for length in (8, 9, 20):
+        beginning = list(range(1, length + 1))
+        policy.forward(batch([[*beginning, 30], [*beginning, 31]], [[5], [7]]))
+    assert starts == [(0, 9), (8, 10), (19, 21)]
 
 
 def test_queries_scaled_by_position_are_so_in_training() -> None:

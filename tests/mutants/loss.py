@@ -303,4 +303,36 @@ MUTANTS = [
             "a model whose last part mixes positions is trained on other logits",
         ),
     ),
+    *mutants(
+        "legos_train/model/site_logits.py",
+        "tests/inference/test_zoo_training.py::test_two_positions_follow_a_shared_beginning",
+        (
+            "one-position-after-a-state",
+            "prefix if self._plain else min(prefix, width - 2)",
+            "prefix",
+            "on Metal the last position of a hybrid has no gradient",
+        ),
+        (
+            "nothing-shared-after-a-state",
+            "prefix if self._plain else min(prefix, width - 2)",
+            "prefix if self._plain else 0",
+            "hybrids compute every prompt once per row",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/shared_prefix.py",
+        "tests/inference/test_zoo_training.py::test_a_shared_beginning_is_computed_once",
+        (
+            "state-of-the-beginning-forgotten",
+            "own.cache = [broadcast(array) for array in cache.cache]",
+            "own.cache = [None for array in cache.cache]",
+            "a hybrid's answers are trained without their prompt's state",
+        ),
+        (
+            "window-forgets-where-it-is",
+            "    own = copy.copy(cache)\n",
+            "    own = copy.copy(cache)\n    own.offset = 0\n",
+            "after a shared beginning sliding windows rotate from position 0",
+        ),
+    ),
 ]

@@ -9,6 +9,7 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
+from mlx_lm.models.cache import KVCache
 
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import pack
@@ -83,15 +84,24 @@ def test_every_path_gives_the_models_own_logits(options, prefix):
             assert close(policy.forward(batch)[mx.array(batch.position)], expected), (path, policy.logits.trims)
 
 
-def test_models_built_otherwise_fall_back():
+def test_models_built_otherwise_share_their_prefix_too():
     options = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 8.0}
-    policy = make_policy(make_model("gemma2", **options))
-    batch = make_batch()
-    assert policy.logits.path == "body" and policy.logits.trims and policy.notes
-    assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
     windowed = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
-    policy = make_policy(make_model("llama", **windowed))
-    assert policy.logits.path == "body" and policy.logits.trims and "plain keys and values" in policy.notes[0]
+    for kind, more in (("gemma2", options), ("llama", windowed)):
+        policy, batch = make_policy(make_model(kind, **more)), make_batch()
+        assert policy.logits.path == "prefix" and policy.logits.trims
+        assert ("'sites' changes the logits" in str(policy.notes)) == (kind == "gemma2")
+        assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
+
+
+def test_a_model_that_keeps_something_unknown_computes_every_row():
+    class Own(KVCache):
+        pass
+
+    model, batch = make_model(), make_batch()
+    object.__setattr__(model, "make_cache", lambda: [Own(), Own()])
+    policy = make_policy(model)
+    assert policy.logits.path == "body" and policy.logits.trims and "rows cannot share a Own" in policy.notes[0]
     assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
 
 

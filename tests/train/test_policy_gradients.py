@@ -111,7 +111,7 @@ def test_recomputing_keeps_less_and_says_where_it_cannot():
     assert peaks[1] < 0.6 * peaks[0]
     windowed = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
     policy = LoRAPolicy(make_model("llama", **windowed), checkpoint_layers=True)
-    assert policy.logits.path == "body" and "checkpoint_layers has no effect" in policy.notes[-1]
+    assert policy.logits.path == "prefix" and "checkpoint_layers has no effect" in policy.notes[-1]
     assert loss_and_grad(policy, batch, plain_loss())[2]["finite"]
 
 
