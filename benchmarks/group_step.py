@@ -34,8 +34,8 @@ from inference.loading import prepare_mlx
 from legos_envs import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
 from legos_train.loss import LossSettings
-from legos_train.model.gradients import grad_norm, loss_and_grad
-from legos_train.model.lora import Weights
+from legos_train.model.gradients import loss_and_grad
+from legos_train.model.lora import Weights, grad_norm
 from legos_train.model.policy import LoRAPolicy
 
 GROUP, PROMPT, COMPLETION = 8, 512, 64

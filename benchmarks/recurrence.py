@@ -9,7 +9,8 @@ gradient of all inputs, side by side in one run:
 
 `--hybrid ROWS` adds loss and gradient of ROWS x `--length` tokens through a random qwen3_5 of 4 million parameters: the
 learner's, at most `--max-tokens` at a time (its `max_batch_tokens`), against mlx-lm's as in `benchmarks.learner`, over
-mlx-lm's loop. With `--shared N` all rows start with the same N tokens. `--only-hybrid` leaves the rules out.
+mlx-lm's loop. With `--shared N` all rows start with the same N tokens; with
+`--checkpoint-layers` the learner computes layers again in the backward pass. `--only-hybrid` leaves the rules out.
 
 Memory is the peak of MLX's allocator above the inputs.
 """
@@ -98,7 +99,9 @@ def compare(
     }
 
 
-def hybrid(rows: int, length: int, shared: int, max_tokens: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+def hybrid(
+    rows: int, length: int, shared: int, max_tokens: int, forget: bool
+) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Loss and gradient of a hybrid: the learner's, and mlx-lm's over its loop."""
     attention = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "partial_rotary_factor": 0.25}
     linear = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_conv_kernel_dim": 4}
@@ -112,7 +115,8 @@ def hybrid(rows: int, length: int, shared: int, max_tokens: int) -> tuple[Callab
     config = _config(*SIZES["4m"]) | {"model_type": "qwen3_5"} | sizes
     model = qwen3_5.Model(qwen3_5.ModelArgs.from_dict({"model_type": "qwen3_5", "text_config": config}))
     mx.eval(model.parameters())
-    policy, batch, settings = LoRAPolicy(model, seed=0), batch_of(rows, length, shared), LossSettings(kl=0.0)
+    policy = LoRAPolicy(model, seed=0, checkpoint_layers=forget)
+    batch, settings = batch_of(rows, length, shared), LossSettings(kl=0.0)
     other = mlx_lm_step(model, policy, batch)
     chunked = gated_delta.gated_delta_ops
 
@@ -132,6 +136,7 @@ def main() -> None:
     parser.add_argument("--hybrid", type=int, default=0, help="also run a whole model, on this many rows")
     parser.add_argument("--max-tokens", type=int, default=4096, help="of one part of the learner's gradient")
     parser.add_argument("--shared", type=int, default=0, help="tokens that all its rows start with")
+    parser.add_argument("--checkpoint-layers", action="store_true", help="`optim.checkpoint_layers` of the learner")
     parser.add_argument("--only-hybrid", action="store_true", help="leave out the rules by themselves")
     parser.add_argument("--json", help="also write the rows to this file")
     arguments = parser.parse_args()
@@ -157,7 +162,9 @@ def main() -> None:
                 flush=True,
             )
     if arguments.hybrid:
-        step, over_the_loop = hybrid(arguments.hybrid, length, arguments.shared, arguments.max_tokens)
+        step, over_the_loop = hybrid(
+            arguments.hybrid, length, arguments.shared, arguments.max_tokens, arguments.checkpoint_layers
+        )
         step()
         pairs = [(measured(step), measured(over_the_loop)) for _ in range(arguments.repeats)]
         (seconds, memory), (slow, large) = (map(min, zip(*side, strict=True)) for side in zip(*pairs, strict=True))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from legos_train.batch import Batch
 from legos_train.loss import LossSettings, metrics, objective
-from legos_train.model.lora import Weights
+from legos_train.model.lora import Weights, grad_norm
 from legos_train.model.policy import LoRAPolicy
 from legos_train.model.ranks import World
 from legos_train.model.recompute import Outcome
@@ -100,12 +100,6 @@ def loss_and_grad(
     numbers = {"loss": total, "grad_norm": norm, **sums, **metrics(logprobs, batch, settings, policy_version)}
     numbers["finite"] = float(np.isfinite(total) and np.isfinite(norm))
     return total, grads, numbers
-
-
-def grad_norm(grads: Mapping[str, mx.array]) -> float:
-    """The Euclidean norm over all gradients together."""
-    squares = [mx.sum(grad.astype(mx.float32) ** 2) for grad in grads.values()]
-    return float(np.sqrt(np.array(mx.stack(squares), dtype=np.float64).sum())) if squares else 0.0
 
 
 def clip_grads(grads: Mapping[str, mx.array], max_norm: float) -> tuple[Weights, float]:

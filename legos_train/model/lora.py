@@ -8,9 +8,11 @@ what is saved here loads there. Dropout is left out: it would make the trained p
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 from mlx import nn
 from mlx.utils import tree_unflatten
 
@@ -102,3 +104,9 @@ def add_lora(model: nn.Module, settings: sections.LoRASettings, seed: int, switc
         layer.linear.freeze()
         block.update_modules(tree_unflatten([(name, layer)]))
     return sorted({name for _, name, _ in targets})
+
+
+def grad_norm(grads: Mapping[str, mx.array]) -> float:
+    """The Euclidean norm over all gradients together."""
+    squares = [mx.sum(grad.astype(mx.float32) ** 2) for grad in grads.values()]
+    return float(np.sqrt(np.array(mx.stack(squares), dtype=np.float64).sum())) if squares else 0.0

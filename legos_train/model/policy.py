@@ -22,15 +22,16 @@ from mlx.utils import tree_flatten, tree_unflatten
 from numpy.typing import NDArray
 
 from inference import UnsupportedModel, recurrence
+from inference.adapters import narrowest
 from inference.forward import fastmath
 from legos_train.batch import Batch
 from legos_train.config import sections
 from legos_train.disk import save_adapter
 from legos_train.loss import distribution
-from legos_train.model import recompute
+from legos_train.model import recompute, recomputed_layers
 from legos_train.model.backend import FULL_ROW_VOCABULARY
 from legos_train.model.logprob_cache import LogprobCache
-from legos_train.model.lora import Switch, Weights, add_lora, share
+from legos_train.model.lora import Switch, Weights, add_lora, grad_norm, share
 from legos_train.model.recompute import Outcome
 from legos_train.model.site_logits import SiteLogits, prefix_of, probe_batch
 
@@ -49,7 +50,7 @@ class LoRAPolicy:
 
     `seed` alone determines the initial LoRA weights.
     `checkpoint_layers` recomputes each block in the backward pass instead of keeping its activations: less memory, more
-    time, the same gradients (only with path `"sites"`; a note reports it if another path is taken). On the
+    time, the same gradients; a note says so if a model's layers do not allow it. On the
     CPU `mx.compile` is switched off for the process: there it compiles C++ for every new shape and gains nothing.
     Dropout stays off.
 
@@ -86,7 +87,7 @@ class LoRAPolicy:
                 f"{type(model).__module__} cannot be trained with LoRA on this device: {type(error).__name__}: {error}"
             ) from error
         if checkpoint_layers and not sites:
-            self.notes.append(f"checkpoint_layers has no effect: path {self.logits.path!r} keeps all activations")
+            self._forget_layers()
 
     def trainable(self) -> Weights:
         """The LoRA weights by mlx-lm's names, `model.layers.0.self_attn.q_proj.lora_a` and so on."""
@@ -180,9 +181,26 @@ class LoRAPolicy:
 
     def _probe_gradient(self) -> None:
         """Takes one gradient, of a few tokens: a kernel may have none, and then says so only when asked."""
-        _, gradient = self.value_and_grad(probe_batch(rows=1), lambda logits: (logits.logsumexp(-1).mean(), {}))
+        gradient = self._gradient_of(probe_batch(rows=1))
         if bad := [name for name, g in gradient.items() if not mx.all(mx.isfinite(g)).item()]:
             raise ArithmeticError(f"the gradient of a few tokens is not finite, such as that of {bad[0]!r}")
+
+    def _gradient_of(self, batch: Batch) -> Weights:
+        return self.value_and_grad(batch, lambda logits: (logits.logsumexp(-1).mean(), {}))[1]
+
+    def _forget_layers(self) -> None:
+        """Recomputes layers in the backward pass, unless that changes the gradient of a few tokens."""
+        kept, tolerance = self._gradient_of(probe_batch()), 1e-4 if narrowest(self.model) == mx.float32 else 5e-2
+        try:
+            recomputed_layers.forget_layers(self.model)
+            now = self._gradient_of(probe_batch())
+            off = grad_norm({name: now[name] - array for name, array in kept.items()}) / grad_norm(kept)
+            why = f"changes the gradient by {off:.2g} of itself" if not off <= tolerance else ""
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            why = f"does not fit this model: {type(error).__name__}: {error}"
+        if why:
+            recomputed_layers.keep_layers(self.model)
+            self.notes.append(f"checkpoint_layers {why}, so it has no effect")
 
     def anchor(self, weights: Mapping[str, mx.array] | None) -> None:
         """Measures KL from these LoRA weights (a moving reference); None, the initial state: from the base model."""

@@ -58,25 +58,27 @@ def test_a_step_lowers_the_loss(name: str) -> None:
 @pytest.mark.quick("qwen3_5", "gemma3_text", "nemotron_h", "llama4", "recurrent_gemma")
 @pytest.mark.parametrize("name", sorted(set(zoo.kinds()) - set(REFUSED) - {"phixtral"}))
 def test_a_shared_beginning_is_computed_once(name: str) -> None:
-    """Longer than the windows and chunks of these models."""
+    """Longer than the windows and chunks of these models; also with layers computed again in the backward pass."""
     prompt = np.random.default_rng(0).integers(1, 60, 70).tolist()
     settings = LossSettings(name="sft", kl=0.0)
-    policy = LoRAPolicy(zoo.build(name), seed=0)
-    policy.load({key: weight + 0.02 for key, weight in policy.trainable().items()})
-    assert policy.logits.path in ("sites", "prefix")
+    model = zoo.build(name)
+    policy, forgetful = LoRAPolicy(model, seed=0), LoRAPolicy(model, seed=0, checkpoint_layers=True)
+    for one in (policy, forgetful):
+        one.load({key: weight + 0.02 for key, weight in one.trainable().items()})
+        assert one.logits.path in ("sites", "prefix") and "checkpoint_layers" not in str(one.notes)
     ends = {"short": ([[3], [4]], [[5], [7]]), "long": ([[3]] * 3, [[5, 6, 7], [7, 8, 9, 1, 2], [4] * 12])}
     for what, (last, answers) in ends.items():
         rows = batch([[*prompt, *end] for end in last], answers)
         assert rows.prefix == 70 and rows.distinct_rows > 1, what
-        path = policy.logits.path
-        loss, gradient, _ = loss_and_grad(policy, rows, settings)
-        policy.logits.path = "plain"
+        results = [loss_and_grad(one, rows, settings)[:2] for one in (policy, forgetful)]
+        policy.logits.path, path = "plain", policy.logits.path
         expected, plain, _ = loss_and_grad(policy, rows, settings)
         policy.logits.path = path
-        assert loss == pytest.approx(expected, rel=1e-4), what
         norm = sum((g * g).sum().item() for g in plain.values()) ** 0.5
-        off = sum(((g - plain[key]) ** 2).sum().item() for key, g in gradient.items()) ** 0.5
-        assert off < 1e-3 * norm, (what, off / norm)
+        for loss, gradient in results:
+            assert loss == pytest.approx(expected, rel=1e-4), what
+            off = sum(((g - plain[key]) ** 2).sum().item() for key, g in gradient.items()) ** 0.5
+            assert off < 1e-3 * norm, (what, off / norm)
 
 
 def test_two_positions_follow_a_shared_beginning(monkeypatch: pytest.MonkeyPatch) -> None:

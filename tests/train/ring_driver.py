@@ -20,7 +20,8 @@ import numpy as np
 from legos_train import Trainer, TrainingError, train
 from legos_train.errors import RankLost
 from legos_train.model import World, joined
-from legos_train.model.gradients import grad_norm, loss_and_grad, prepare
+from legos_train.model.gradients import loss_and_grad, prepare
+from legos_train.model.lora import grad_norm
 from legos_train.run import build
 from tests.train.helpers import plain_loss, small
 

@@ -26,7 +26,8 @@ from legos_train import ConfigError, Trainer, TrainingError, train
 from legos_train.disk import MetricsFile
 from legos_train.errors import RankLost
 from legos_train.model import World, joined, rank_watch
-from legos_train.model.gradients import grad_norm, loss_and_grad, prepare
+from legos_train.model.gradients import loss_and_grad, prepare
+from legos_train.model.lora import grad_norm
 from legos_train.model.rank_watch import Watch
 from legos_train.run import build
 from tests.train.helpers import plain_loss, small

@@ -16,8 +16,9 @@ from legos_train.batch import pack
 from legos_train.config.sections import LoRASettings
 from legos_train.model import logprob_cache
 from legos_train.model import policy as policy_module
-from legos_train.model.gradients import grad_norm, loss_and_grad
+from legos_train.model.gradients import loss_and_grad
 from legos_train.model.last_feed_forward import at_sites
+from legos_train.model.lora import grad_norm
 from legos_train.model.policy import LoRAPolicy
 from tests.lora_of_mlx import linear_to_lora_layers, load_adapters
 from tests.train.helpers import plain_loss

@@ -9,10 +9,12 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten, tree_map
+from mlx_lm.models import llama
 
 from legos_train.loss import objective
 from legos_train.model import policy as policy_module
-from legos_train.model.gradients import clip_grads, grad_norm, loss_and_grad, prepare
+from legos_train.model.gradients import clip_grads, loss_and_grad, prepare
+from legos_train.model.lora import grad_norm
 from legos_train.model.policy import LoRAPolicy
 from tests.train.helpers import plain_loss
 from tests.train.policies import PREFIX, close, make_batch, make_model, make_policy, naive_logits
@@ -99,20 +101,41 @@ def test_recomputed_blocks_give_the_same_gradient(prefix, monkeypatch):
     assert min(mx.abs(g).max().item() for g in recomputed.values()) > 0
 
 
-def test_recomputing_keeps_less_and_says_where_it_cannot():
-    model, batch = make_model(num_hidden_layers=8), make_batch()
-    peaks = []
+WINDOWED = {"layer_types": ["sliding_attention"] * 7 + ["full_attention"], "sliding_window": 4}
+
+
+@pytest.mark.parametrize(("kind", "options"), [("qwen3", {}), ("llama", WINDOWED)], ids=["blocks", "one graph"])
+def test_recomputing_keeps_less(kind, options):
+    model, batch = make_model(kind, num_hidden_layers=8, **options), make_batch()
+    peaks, results = [], []
     for policy in (LoRAPolicy(model), LoRAPolicy(model, checkpoint_layers=True)):
-        assert not policy.notes
+        assert "checkpoint_layers" not in str(policy.notes)
+        assert policy.logits.path == ("prefix" if options else "sites")
         mx.reset_peak_memory()
         before = mx.get_active_memory()
-        loss_and_grad(policy, batch, plain_loss())
+        results.append(loss_and_grad(policy, batch, plain_loss()))
         peaks.append(mx.get_peak_memory() - before)
     assert peaks[1] < 0.6 * peaks[0]
-    windowed = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
-    policy = LoRAPolicy(make_model("llama", **windowed), checkpoint_layers=True)
-    assert policy.logits.path == "prefix" and "checkpoint_layers has no effect" in policy.notes[-1]
-    assert loss_and_grad(policy, batch, plain_loss())[2]["finite"]
+    assert all(close(grad, results[0][1][name], 1e-6) for name, grad in results[1][1].items())
+
+
+def test_layers_that_share_more_than_their_arguments_are_not_recomputed():
+    class Block(llama.TransformerBlock):
+        def __call__(self, x, mask=None, cache=None):
+            out = super().__call__(x, mask, cache)
+            if self.number == 0:
+                first[out.shape] = out
+            return out + first[out.shape]
+
+    first: dict[tuple[int, ...], mx.array] = {}
+    model = make_model("llama", num_hidden_layers=3)
+    for number, block in enumerate(model.layers):
+        block.__class__, block.number = Block, number
+    policy, batch = LoRAPolicy(model, checkpoint_layers=True), make_batch(prefix=[5])
+    assert "checkpoint_layers changes the gradient by" in policy.notes[-1]
+    loss, grads, _ = loss_and_grad(policy, batch, plain_loss())
+    expected, plain, _ = loss_and_grad(LoRAPolicy(model), batch, plain_loss())
+    assert loss == expected and all(close(grad, plain[name], 1e-6) for name, grad in grads.items())
 
 
 def test_a_large_gradient_is_one_graph_with_the_same_numbers_in_less_memory(monkeypatch):
