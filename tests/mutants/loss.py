@@ -335,4 +335,34 @@ MUTANTS = [
             "after a shared beginning sliding windows rotate from position 0",
         ),
     ),
+    *mutants(
+        "legos_train/model/recomputed_layers.py",
+        "tests/inference/test_zoo_training.py::test_a_shared_beginning_is_computed_once",
+        (
+            "recomputed-caches-cut-the-gradient",
+            "    if isinstance(value, mlx_lm_cache._BaseCache | PrefixKV):\n",
+            "    if isinstance(value, mlx_lm_cache._BaseCache | PrefixKV) and not isinstance(value, PrefixKV):\n",
+            "with checkpoint_layers no gradient reaches a shared prompt through keys and values",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/recomputed_layers.py",
+        "tests/train/test_policy_gradients.py::test_recomputing_keeps_less",
+        (
+            "recomputed-without-forgetting",
+            "outputs = mx.checkpoint(run)(*inputs)",
+            "outputs = run(*inputs)",
+            "checkpoint_layers saves no memory",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/policy.py",
+        "tests/train/test_policy_gradients.py::test_layers_that_share_more_than_their_arguments_are_not_recomputed",
+        (
+            "recomputed-whatever-it-gives",
+            'if not off <= tolerance else ""',
+            'if off < 0 else ""',
+            "layers that share arrays in secret are trained on a wrong gradient",
+        ),
+    ),
 ]
