@@ -112,7 +112,7 @@ class Microscope:
                 if key not in self.tokens:
                     self.tokens[key] = len(rows)
                     _, grads = policy.value_and_grad(
-                        batch, lambda logits, b=batch, p=place: (_logprob(logits, b, p), {})
+                        batch, lambda states, b=batch, p=place: (_logprob(states.logits(), b, p), {})
                     )
                     names = sorted(grads)
                     rows.append(np.concatenate([np.array(grads[n], dtype=np.float64).ravel() for n in names]))

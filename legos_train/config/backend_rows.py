@@ -28,6 +28,8 @@ BACKENDS: dict[str, BackendRow] = {
         section="tinker",
         refused=(
             ("server.urls", "backend = 'tinker' samples at the service; leave out server.urls"),
+            ("lora.layers", "the service trains all blocks; leave out lora.layers"),
+            ("lora.targets", "the service trains all linear layers; leave out lora.targets"),
             ("learner", "several learners cannot be combined with backend = 'tinker'; remove one of the two"),
         ),
     ),

@@ -21,12 +21,21 @@ from legos_train.settings import Section
 
 
 class LoRASettings(Section):
-    """LoRA (arXiv 2106.09685) on all linear layers."""
+    """LoRA (arXiv 2106.09685) on the linear layers of the blocks."""
 
     rank: int = Field(default=16, ge=1, le=512)
     """Rank of every adapter matrix pair."""
     scale: float = Field(default=8.0, gt=0)
     """Factor on the product B A (mlx-lm's `scale`, PEFT's alpha / rank)."""
+    layers: int = Field(default=0, ge=0)
+    """Train the last so many blocks only, which saves memory and time (mlx-lm's `num_layers`); 0: all."""
+    targets: tuple[str, ...] = ()
+    """Train linear layers only if their name within a block contains one of these, such as `self_attn`, `q_proj` or
+    `mlp.down_proj` (PEFT's `target_modules`); none: all."""
+
+    def takes(self, name: str) -> bool:
+        """Whether `targets` choose a linear layer, given its name within a block."""
+        return not self.targets or any(f".{target}." in f".{name}." for target in self.targets)
 
 
 class OptimSettings(Section):

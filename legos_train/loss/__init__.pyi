@@ -5,4 +5,6 @@ from .batch_loss import objective as objective
 from .loss_metrics import metrics as metrics
 from .loss_settings import LossSettings as LossSettings
 from .penalties import distribution as distribution
+from .site_states import SiteStates as SiteStates
+from .site_states import sites_at_once as sites_at_once
 from .tokens import LOSSES as LOSSES

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +21,12 @@ from legos_train.loss.penalties import (
     kl_k3,
     token_logprobs,
 )
+from legos_train.loss.site_states import SiteStates
 from legos_train.loss.token_loss import Samples
 
 
 def objective(
-    logits: mx.array, batch: Batch, settings: LossSettings, reference: mx.array | None = None
+    logits: mx.array | SiteStates, batch: Batch, settings: LossSettings, reference: mx.array | None = None
 ) -> tuple[mx.array, dict[str, mx.array]]:
     """The loss of a batch (a scalar) from logits (K, V) at its sites, and numbers to log.
 
@@ -31,7 +34,8 @@ def objective(
     that this is the start.
 
     Args:
-        logits: (K, V).
+        logits: (K, V), or the states to compute them from, some sites at a time if there are many. Settings about legal
+            actions need all at once.
         batch: the sampled tokens.
         settings: of a single step, see `LossSettings.fixed`.
         reference: log-probabilities of the reference policy, (K, V) at the sites, or (M,) at the sampled tokens, which
@@ -41,7 +45,7 @@ def objective(
         The loss, and a dict: `new` (M,), the policy's log-probabilities, and scalars that add up over the parts of
         `Batch.parts` to the mean over sampled tokens: `kl`, `entropy` of the whole distribution, and with a bonus
         `entropy_bonus`, over the tokens it covers. With `legality`, `illegal_mass` adds up to a mean over turns of
-        minus the logarithm of the mass of legal actions, which is about the probability of an illegal answer where that
+        minus the logarithm of the mass of legal actions, which is about the probability of an illegal answer where it
         is small.
 
     Raises:
@@ -49,42 +53,61 @@ def objective(
     """
     if settings.kl and reference is None:
         raise ValueError(f"kl is {settings.kl} but there is no reference to measure the KL from")
-    logprobs, probs = distribution(logits if logits.dtype == mx.float64 else logits.astype(mx.float32))
-    position, target = mx.array(batch.position), mx.array(batch.target)
-    new = token_logprobs(logprobs, position, target)
+    if isinstance(logits, SiteStates) and (logits.fits or settings.needs_all_logits):
+        logits = logits.logits()
+    shape = (len(batch.rows), logits.vocabulary if isinstance(logits, SiteStates) else logits.shape[-1])
+    exact = reference if settings.kl_estimator == "exact" else None
+    if exact is not None and exact.shape != shape:
+        raise ValueError(
+            f"the exact KL needs reference log-probabilities of shape {shape}, got {exact.shape}; "
+            "use kl_estimator='k3' with a reference that keeps only those of the sampled tokens"
+        )
+    top = settings.entropy_top if settings.entropy and settings.entropy_over == "top" else None
+    position, target = batch.position, batch.target
+
+    def measure(
+        logprobs: mx.array, probs: mx.array, sites: slice = slice(0, None), tokens: Any = slice(None)
+    ) -> list[mx.array]:
+        at = mx.array(position[tokens] - sites.start), mx.array(target[tokens])
+        kl = [] if exact is None else [kl_exact(logprobs, probs, exact[sites])]
+        likeliest = [] if top is None else [entropy_top(logprobs, top)]
+        return [token_logprobs(logprobs, *at), entropy(logprobs, probs), *kl, *likeliest]
+
+    if isinstance(logits, SiteStates):
+        chunks = list(logits.measured(batch, measure))
+        columns = zip(*(arrays for _, arrays in chunks), strict=True)
+        new, undecided, *more = (mx.concatenate(list(column)) for column in columns)
+        new = new[mx.array(np.argsort(np.concatenate([tokens for tokens, _ in chunks])))]
+    else:
+        logprobs, probs = distribution(logits if logits.dtype == mx.float64 else logits.astype(mx.float32))
+        new, undecided, *more = measure(logprobs, probs)
     loss, weights = policy_objective(new, batch, settings)
     # A site weighs as much as the tokens sampled there together, so a penalty per site is the penalty per token.
-    site_weights = mx.array(np.bincount(batch.position, weights, len(batch.rows)).astype(np.float32))
+    site_weights = mx.array(np.bincount(position, weights, len(batch.rows)).astype(np.float32))
     site_share = mx.array((batch.site_weights / (batch.total_tokens or 1)).astype(np.float32))
 
     seen: dict[str, mx.array] = {"new": new}
-    if reference is not None and settings.kl_estimator == "exact":
-        if reference.shape != logprobs.shape:
-            raise ValueError(
-                f"the exact KL needs reference log-probabilities of shape {logprobs.shape}, got {reference.shape}; "
-                "use kl_estimator='k3' with a reference that keeps only those of the sampled tokens"
-            )
-        per_site = kl_exact(logprobs, probs, reference)
+    if exact is not None:
+        per_site, *more = more
         loss = loss + settings.kl * mx.sum(site_weights * per_site)
         seen["kl"] = mx.sum(site_share * per_site)
     elif reference is not None:
-        per_token = kl_k3(new, token_logprobs(reference, position, target) if reference.ndim == 2 else reference)
+        known = token_logprobs(reference, mx.array(position), mx.array(target)) if reference.ndim == 2 else reference
+        per_token = kl_k3(new, known)
         loss = loss + settings.kl * mx.sum(mx.array(weights) * per_token)
         seen["kl"] = mx.sum(mx.array(batch.weight) * per_token) / (batch.total_tokens or 1)
-    per_site = entropy(logprobs, probs)
-    seen["entropy"] = mx.sum(site_share * per_site)
+    seen["entropy"] = mx.sum(site_share * undecided)
     if settings.entropy and settings.entropy_over == "legal":
-        table = (logprobs, probs, batch.position, batch.legal, batch.legal_sets)
+        table = (logprobs, probs, position, batch.legal, batch.legal_sets)
         loss = loss - settings.entropy * bonus(*table, weights)
         seen["entropy_bonus"] = bonus(*table, batch.weight / (batch.total_tokens or 1))
     elif settings.entropy:
-        if settings.entropy_over == "top":
-            per_site = entropy_top(logprobs, settings.entropy_top)
+        per_site = undecided if top is None else more[0]
         loss = loss - settings.entropy * mx.sum(site_weights * per_site)
         seen["entropy_bonus"] = mx.sum(site_share * per_site)
     if settings.legality:
         by_turn = batch.weight / np.float32(batch.total_sequences or 1)
-        cost, mass = illegality(logprobs, batch.position, batch.legal, batch.legal_sets, (weights, by_turn))
+        cost, mass = illegality(logprobs, position, batch.legal, batch.legal_sets, (weights, by_turn))
         loss = loss + settings.legality * cost
         seen["illegal_mass"] = mass
     return loss, seen

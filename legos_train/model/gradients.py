@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legos_train.batch import Batch
-from legos_train.loss import LossSettings, metrics, objective
+from legos_train.loss import LossSettings, SiteStates, metrics, objective
 from legos_train.model.lora import Weights, grad_norm
 from legos_train.model.policy import LoRAPolicy
 from legos_train.model.ranks import World
@@ -72,12 +72,15 @@ def loss_and_grad(
     new: list[NDArray[np.float32]] = []
     order: list[NDArray[np.int64]] = []
     mine, own = (batch, np.arange(len(batch))) if world is None else world.part(batch)
-    for part, places in mine.parts(max_tokens) if len(mine) else ():
+    for one, places in mine.parts(max_tokens) if len(mine) else ():
+        # The objective would otherwise evaluate its own graph, which then keeps all logits.
+        early = settings.needs_start and one.start_logprobs is None and not policy.fits(one)
+        part = one.with_start(policy.logprobs(one)) if early else one
         full = settings.kl_estimator == "exact"
         reference = policy.reference(part, full=full, base=settings.magnet_base) if settings.kl else None
 
-        def compute(logits: mx.array, part: Batch = part, reference: mx.array | None = reference) -> Outcome:
-            return objective(logits, part, settings, reference)
+        def compute(states: SiteStates, part: Batch = part, reference: mx.array | None = reference) -> Outcome:
+            return objective(states, part, settings, reference)
 
         (loss, seen), flat = policy.value_and_grad(part, compute)
         grads = {name: grads[name] + value for name, value in flat.items()} if grads else flat

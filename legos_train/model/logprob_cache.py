@@ -6,7 +6,7 @@ are computed once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import mlx.core as mx
 import numpy as np
@@ -16,7 +16,8 @@ from inference.bounded_cache import BoundedCache
 from legos_train.batch import Batch
 
 MOST, MOST_BYTES = 1 << 20, 256 << 20
-Compute = Callable[[Batch], mx.array]  # a batch -> log-probabilities (K, V) at its sites
+Compute = Callable[[Batch], mx.array]
+"""A batch -> log-probabilities (K, V) at its sites, or (M,) of its sampled tokens."""
 
 
 class LogprobCache:
@@ -33,9 +34,12 @@ class LogprobCache:
         return mx.array(self._look_up(batch, batch.keys, np.arange(len(batch.keys)), None, compute))
 
     def chosen(self, batch: Batch, compute: Compute) -> mx.array:
-        """Log-probabilities (M,) of the sampled tokens, for vocabularies too large to keep whole distributions."""
+        """Log-probabilities (M,) of the sampled tokens, for vocabularies too large to keep whole distributions.
+
+        `compute`, too, gives those of the sampled tokens only.
+        """
         pairs, index = np.unique(np.stack([batch.position, batch.target]), axis=1, return_inverse=True)
-        keys = [batch.keys[site] + b"|" + int(token).to_bytes(4, "little") for site, token in pairs.T]
+        keys = _pairs(batch.keys, *pairs)
         return mx.array(self._look_up(batch, keys, pairs[0], pairs[1], compute)[index.reshape(-1)])
 
     def _look_up(
@@ -48,10 +52,14 @@ class LogprobCache:
             wanted = np.zeros(len(batch.keys), dtype=bool)
             wanted[sites[missing]] = True
             part = batch.select(wanted[batch.position])
-            place_of = {key: place for place, key in enumerate(part.keys)}
-            logprobs = compute(part)
-            at = mx.array([place_of[batch.keys[site]] for site in sites[missing]])
-            fresh = np.array(logprobs[at] if tokens is None else logprobs[at, mx.array(tokens[missing])])
+            own = part.keys if tokens is None else _pairs(part.keys, part.position, part.target)
+            place_of = {key: place for place, key in enumerate(own)}
+            fresh = np.array(compute(part)[mx.array([place_of[keys[place]] for place in missing])])
             for place, value in zip(missing, fresh, strict=True):
                 known[keys[place]] = self.entries.put(keys[place], np.array(value))
         return np.stack([known[key] for key in keys])
+
+
+def _pairs(keys: Sequence[bytes], sites: NDArray, tokens: NDArray) -> list[bytes]:
+    """A key for each sampled token at its site."""
+    return [keys[site] + b"|" + int(token).to_bytes(4, "little") for site, token in zip(sites, tokens, strict=True)]

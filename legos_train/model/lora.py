@@ -7,6 +7,7 @@ what is saved here loads there. Dropout is left out: it would make the trained p
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +18,7 @@ from mlx import nn
 from mlx.utils import tree_unflatten
 
 from legos_train.config import sections
+from legos_train.errors import ConfigError
 
 Weights = dict[str, mx.array]
 """LoRA weights by mlx-lm's names, such as `model.layers.0.self_attn.q_proj.lora_a`."""
@@ -87,17 +89,29 @@ def share(value: Any, memo: dict[int, Any] | None = None) -> Any:
 
 
 def add_lora(model: nn.Module, settings: sections.LoRASettings, seed: int, switch: Switch) -> list[str]:
-    """Puts LoRA on all linear layers of the blocks and freezes everything else; returns their names inside a block.
+    """Puts LoRA on linear layers of the blocks and freezes everything else; returns their names inside a block.
 
-    The initial weights depend only on `seed`.
+    The initial weights depend only on `seed` and on which layers there are.
+
+    Raises:
+        ConfigError: the model has fewer blocks, or none of its layers is a target.
     """
     model.freeze()
-    targets = [
+    if settings.layers > len(model.layers):
+        raise ConfigError(f"lora.layers must be at most {len(model.layers)}, the model's blocks; got {settings.layers}")
+    linear = [
         (block, name, module)
-        for block in model.layers
+        for block in model.layers[-settings.layers :]
         for name, module in sorted(block.named_modules())
         if isinstance(module, nn.Linear | nn.QuantizedLinear)
     ]
+    for target in settings.targets:
+        if not any(sections.LoRASettings(targets=(target,)).takes(name) for _, name, _ in linear):
+            names = sorted({name for _, name, _ in linear})
+            near = difflib.get_close_matches(target, [*names, *(name.rpartition(".")[2] for name in names)], n=1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise ConfigError(f"lora.targets: {target!r} is in none of the names {', '.join(names)}{hint}")
+    targets = [one for one in linear if settings.takes(one[1])]
     keys = mx.random.split(mx.random.key(seed), max(len(targets), 2))
     for (block, name, module), key in zip(targets, keys):
         layer = LoRALinear(module, settings, key, switch)

@@ -150,7 +150,8 @@ class MLXBackend:
             self.policy.check(weights)
         except ValueError as error:
             raise ConfigError(
-                f"init_adapter {str(path)!r} does not fit this run's adapter: {error}; set the same lora.rank"
+                f"init_adapter {str(path)!r} does not fit this run's adapter: {error}; set the same lora.rank, "
+                "lora.layers and lora.targets"
             ) from error
         return Snapshot(version, weights)
 

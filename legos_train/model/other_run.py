@@ -97,7 +97,10 @@ def snapshots_for(
     chosen = {name: _own(weights, learner, run) for name, weights in spread(found, room).items()}
     for name, weights in chosen.items():
         if like is not None and (problem := misfit(weights, like)):
-            raise ConfigError(f"league.pool_from: {name} does not fit this run: {problem}; use the same lora.rank")
+            raise ConfigError(
+                f"league.pool_from: {name} does not fit this run: {problem}; use the same lora.rank, "
+                "lora.layers and lora.targets"
+            )
     return {name: w if factor == 1.0 else rescaled(w, factor) for name, w in chosen.items()}
 
 

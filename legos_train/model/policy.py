@@ -27,7 +27,8 @@ from inference.forward import fastmath
 from legos_train.batch import Batch
 from legos_train.config import sections
 from legos_train.disk import save_adapter
-from legos_train.loss import distribution
+from legos_train.errors import ConfigError
+from legos_train.loss import SiteStates, distribution, sites_at_once
 from legos_train.model import recompute, recomputed_layers
 from legos_train.model.backend import FULL_ROW_VOCABULARY
 from legos_train.model.logprob_cache import LogprobCache
@@ -55,6 +56,7 @@ class LoRAPolicy:
     Dropout stays off.
 
     Raises:
+        ConfigError: the model has no such layers as `lora` wants.
         UnsupportedModel: LoRA layers do not fit the model's code, or it has no gradient on this device.
     """
 
@@ -82,6 +84,8 @@ class LoRAPolicy:
             self._width = int(self.model.model.norm.weight.shape[0]) if sites else 0
             self.vocabulary, self.notes = self.logits.vocabulary, self.logits.notes
             self._probe_gradient()
+        except ConfigError:
+            raise
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise UnsupportedModel(
                 f"{type(model).__module__} cannot be trained with LoRA on this device: {type(error).__name__}: {error}"
@@ -137,7 +141,7 @@ class LoRAPolicy:
         """
         config = {
             "fine_tune_type": "lora",
-            "num_layers": len(self.model.layers),
+            "num_layers": self.lora.layers or len(self.model.layers),
             "lora_parameters": {
                 "rank": self.lora.rank,
                 "scale": self.lora.scale,
@@ -159,25 +163,30 @@ class LoRAPolicy:
         """
         out = np.empty(len(batch), dtype=np.float32)
         for part, places in batch.parts(max_tokens):
-            logprobs, _ = distribution(self.forward(part).astype(mx.float32))
-            out[places] = np.array(logprobs[mx.array(part.position), mx.array(part.target)])
+            out[places] = np.array(self.logits.states(part).sampled(part))
         return out
 
-    def value_and_grad(self, batch: Batch, compute: Callable[[mx.array], Outcome]) -> tuple[Outcome, Weights]:
-        """`compute` maps the logits (K, V) to a loss and a dict of arrays; both, and the gradient by weight name."""
+    def value_and_grad(self, batch: Batch, compute: Callable[[SiteStates], Outcome]) -> tuple[Outcome, Weights]:
+        """`compute` maps states at the sites to a loss and a dict of arrays; both, and the gradient by weight name."""
         if self.checkpoint_layers and self.logits.path == "sites":
-            head = self.logits.head
-            return recompute.value_and_grad(self.model, batch, prefix_of(batch), lambda h: compute(head(h)))
+            head, size = self.logits.head, self.vocabulary
+            finish = lambda hidden: compute(SiteStates(hidden, head, size))  # noqa: E731
+            return recompute.value_and_grad(self.model, batch, prefix_of(batch), finish)
         with nullcontext() if self._eager(batch) else fastmath.lazily():
-            outcome, tree = nn.value_and_grad(self.model, lambda: compute(self.forward(batch)))()
+            outcome, tree = nn.value_and_grad(self.model, lambda: compute(self.logits.states(batch)))()
         return outcome, dict(tree_flatten(tree))
+
+    def fits(self, batch: Batch) -> bool:
+        """Whether the logits of all sites are computed at once."""
+        return len(batch.rows) <= sites_at_once(self.vocabulary)
 
     def _eager(self, batch: Batch) -> bool:
         """Whether numpy's exponentials, which evaluate the graph while it is built, pay for this gradient."""
         prefix = prefix_of(batch)
         tokens = batch.distinct_rows * (batch.tokens.shape[1] - prefix) + prefix
         small = tokens * len(self.model.layers) * self._width <= EAGER_STATES
-        return 0 < self._width <= EAGER_WIDTH and small and tokens <= EAGER_SHARE * batch.tokens.size
+        narrow = 0 < self._width <= EAGER_WIDTH and self.fits(batch)
+        return narrow and small and tokens <= EAGER_SHARE * batch.tokens.size
 
     def _probe_gradient(self) -> None:
         """Takes one gradient, of a few tokens: a kernel may have none, and then says so only when asked."""
@@ -186,7 +195,7 @@ class LoRAPolicy:
             raise ArithmeticError(f"the gradient of a few tokens is not finite, such as that of {bad[0]!r}")
 
     def _gradient_of(self, batch: Batch) -> Weights:
-        return self.value_and_grad(batch, lambda logits: (logits.logsumexp(-1).mean(), {}))[1]
+        return self.value_and_grad(batch, lambda states: (states.logits().logsumexp(-1).mean(), {}))[1]
 
     def _forget_layers(self) -> None:
         """Recomputes layers in the backward pass, unless that changes the gradient of a few tokens."""
@@ -222,24 +231,26 @@ class LoRAPolicy:
 
         base: the share of the base model in a moved reference; the same in every call between two `anchor`.
         """
-        compute = partial(self._reference_logprobs, base=base)
+        whole = full or self.vocabulary <= FULL_ROW_VOCABULARY
+        compute = partial(self._reference_logprobs, base=base, whole=whole)
         if self.vocabulary <= FULL_ROW_VOCABULARY:
             rows = self._cache.rows(batch, compute)
             return rows if full else rows[mx.array(batch.position), mx.array(batch.target)]
         return compute(batch) if full else self._cache.chosen(batch, compute)
 
-    def _reference_logprobs(self, batch: Batch, base: float) -> mx.array:
-        logprobs = self._logprobs_of(batch, self._anchor)
+    def _reference_logprobs(self, batch: Batch, base: float, whole: bool) -> mx.array:
+        logprobs = self._logprobs_of(batch, self._anchor, whole)
         if base and self._anchor is not None:
-            first = self._logprobs_of(batch, None)
+            first = self._logprobs_of(batch, None, whole)
             logprobs = mx.logaddexp(logprobs + math.log1p(-base), first + math.log(base))
             mx.eval(logprobs)
         return logprobs
 
-    def _logprobs_of(self, batch: Batch, weights: Weights | None) -> mx.array:
-        """Under other LoRA weights; None: of the base model."""
+    def _logprobs_of(self, batch: Batch, weights: Weights | None, whole: bool) -> mx.array:
+        """Under other LoRA weights; None: of the base model. (K, V), or unless `whole`, of the sampled tokens, (M,)."""
         with self._without_adapter() if weights is None else self._with(weights):
-            logprobs, _ = distribution(self.forward(batch).astype(mx.float32))
+            states = self.logits.states(batch)
+            logprobs = distribution(states.logits().astype(mx.float32))[0] if whole else states.sampled(batch)
             mx.eval(logprobs)
         return logprobs
 

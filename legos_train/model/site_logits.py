@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -13,6 +14,7 @@ from inference import recurrence
 from inference.forward import blocks, seam
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
+from legos_train.loss import SiteStates
 from legos_train.model.decoder import site_hidden
 from legos_train.model.last_feed_forward import at_sites
 from legos_train.model.shared_prefix import has_plain_cache, hidden_states
@@ -53,17 +55,23 @@ class SiteLogits:
         """(K, V)."""
         return self._by(self.path, batch)
 
+    def states(self, batch: Batch) -> SiteStates:
+        """The logits still to be computed from hidden states."""
+        with recurrence.quickly():
+            return SiteStates(*self._states(self.path, batch), self.vocabulary)
+
     def _by(self, path: str, batch: Batch) -> mx.array:
         with recurrence.quickly():
-            return self._compute(path, batch)
+            hidden, head = self._states(path, batch)
+            return head(hidden)
 
-    def _compute(self, path: str, batch: Batch) -> mx.array:
+    def _states(self, path: str, batch: Batch) -> tuple[mx.array, Callable[[mx.array], mx.array]]:
         prefix = prefix_of(batch)
         if path == "sites":
-            return self.head(site_hidden(self.model, batch, prefix))
+            return site_hidden(self.model, batch, prefix), self.head
         tokens, rows, cols = mx.array(batch.tokens), mx.array(batch.rows), mx.array(batch.cols)
         if path == "plain":
-            return self.model(tokens)[rows, cols]
+            return self.model(tokens)[rows, cols], lambda logits: logits
         apart = seam(self.model)
         if apart is None:
             raise TypeError("its body and its head cannot be told apart")
@@ -72,7 +80,7 @@ class SiteLogits:
         cols = cols - start
         with at_sites(body, (tokens.shape[0], tokens.shape[1] - start), rows, cols) if self.trims else nullcontext():
             hidden = hidden_states(self.model, body, tokens, start)
-        return head(hidden[rows, cols][None])[0]
+        return hidden[rows, cols], lambda chosen: head(chosen[None])[0]
 
     def _start(self, prefix: int, width: int) -> int:
         """Columns to compute once; at least two are left: mlx-lm's steps of one position have no gradient on Metal."""

@@ -14,6 +14,7 @@ from mlx_lm.models.cache import KVCache
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import pack
 from legos_train.config.sections import LoRASettings
+from legos_train.errors import ConfigError
 from legos_train.model import logprob_cache
 from legos_train.model import policy as policy_module
 from legos_train.model.gradients import loss_and_grad
@@ -227,7 +228,7 @@ def test_reference_is_the_base_and_cached(vocabulary, monkeypatch):
         assert close(policy.reference(batch)[mx.array(batch.position)], expected)
         assert close(policy.reference(batch, full=False), chosen)
     computed = []
-    monkeypatch.setattr(policy, "_reference_logprobs", lambda b, base: computed.append(b) or pytest.fail("not cached"))
+    monkeypatch.setattr(policy, "_reference_logprobs", lambda b, **_: computed.append(b) or pytest.fail("not cached"))
     assert close(policy.reference(batch, full=False), chosen)
     for part, _ in batch.parts(40):
         policy.reference(part, full=False)
@@ -331,6 +332,50 @@ def test_saved_adapters_load_in_mlx_lm(tmp_path):
     theirs = load_adapters(make_model(), str(tmp_path / "adapter"))
     theirs.eval()
     assert close(naive_logits(theirs, batch), policy.forward(batch)[mx.array(batch.position)])
+
+
+ATTENTION = [f"1.self_attn.{name}_proj" for name in "kqvo"]
+NAMED = [f"{block}.{name}_proj" for block in (0, 1) for name in ("mlp.up", "self_attn.q")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"layers": 1}, [*ATTENTION, "1.mlp.down_proj", "1.mlp.gate_proj", "1.mlp.up_proj"]),
+        ({"targets": ("q_proj", "mlp.up_proj")}, NAMED),
+        ({"layers": 1, "targets": ("self_attn",)}, ATTENTION),
+    ],
+    ids=["last block", "named layers", "both"],
+)
+def test_only_some_layers_get_an_adapter(settings, expected, tmp_path):
+    lora, batch = LoRASettings(rank=3, scale=2.0, **settings), make_batch()
+    policy = LoRAPolicy(make_model(), lora, seed=0)
+    names = {name.rpartition(".")[0] for name in policy.trainable()}
+    assert names == {f"model.layers.{name}" for name in expected}
+    policy.load({name: weight + 0.1 for name, weight in policy.trainable().items()})
+    _, grads, _ = loss_and_grad(policy, batch, plain_loss())
+    whole = make_policy(make_model())
+    padded = {name: mx.zeros_like(weight) for name, weight in whole.trainable().items()} | policy.trainable()
+    whole.load(padded)
+    _, all_grads, _ = loss_and_grad(whole, batch, plain_loss())
+    assert grads.keys() == policy.trainable().keys()
+    assert all(close(grad, all_grads[name], 1e-6) for name, grad in grads.items())
+    policy.save(tmp_path / "adapter")
+    theirs = load_adapters(make_model(), str(tmp_path / "adapter"))
+    theirs.eval()
+    assert close(naive_logits(theirs, batch), policy.forward(batch)[mx.array(batch.position)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"layers": 3}, r"lora\.layers must be at most 2, the model's blocks; got 3"),
+        ({"targets": ("self_attn", "k_prj")}, r"'k_prj' is in none of the names mlp\.down_proj.*did you mean 'k_proj'"),
+    ],
+)
+def test_layers_that_a_model_does_not_have_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        LoRAPolicy(make_model(), LoRASettings(**settings))
 
 
 def test_an_empty_batch_is_an_error():

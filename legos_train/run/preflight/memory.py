@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 from typing import Any, NamedTuple
 
 import mlx.core as mx
@@ -12,15 +13,16 @@ from mlx.utils import tree_flatten
 
 from inference.adapters import linear_shapes
 from inference.unpacking import on_cpu, unpacks_at_load
-from legos_train.config import TrainConfig, sizes
+from legos_train.config import TrainConfig, sections, sizes
+from legos_train.loss import sites_at_once
 
 GROUP = 64
 """Weights that share a scale in the 4-bit layout."""
 KV_LIMIT = 4 << 30
 """`Engine.max_kv_bytes`: rows wait if keys and values would need more."""
 HALF, FULL = 2, 4
-LOGIT_ARRAYS = 3
-"""Logits, their gradient and one intermediate result, at every trained token."""
+LOGIT_ARRAYS = 9
+"""Arrays of logits, of probabilities and of their gradients that exist at once (loss/site_states.py)."""
 KEPT, INSIDE = 1, 16
 """What the backward pass keeps per token, in hidden vectors: for every block, and for the recomputed one."""
 
@@ -36,7 +38,8 @@ def outline(size: sizes.Size) -> nn.Module:
 
 def needs(config: TrainConfig, size: sizes.Size) -> str:
     """Readable lines: each part of the memory that a run of this model needs."""
-    counts, number = _counted(size.model), FULL if on_cpu() else HALF  # a CPU computes in float32
+    counts = _counted(size.model, config.lora.layers, config.lora.targets)
+    number = FULL if on_cpu() else HALF  # a CPU computes in float32
     unpacked = unpacks_at_load(config.dequantize, counts.quantised * number)
     base = counts.nbytes(number, None if unpacked else size.bits)
     elsewhere = counts.nbytes(HALF, size.bits)
@@ -50,9 +53,10 @@ def needs(config: TrainConfig, size: sizes.Size) -> str:
     a_token = 2 * with_keys * shape["num_key_value_heads"] * shape["head_dim"] * number
     cache = min(KV_LIMIT, config.max_rows * config.context * a_token)
     part = max(config.max_batch_tokens, config.context)  # a longer row is its own part
-    logits = LOGIT_ARRAYS * part * shape["vocab_size"] * FULL
+    sites = part if config.loss.needs_all_logits else min(part, sites_at_once(shape["vocab_size"]))
+    logits = LOGIT_ARRAYS * sites * shape["vocab_size"] * FULL
     hidden = part * shape["hidden_size"] * number
-    kept = hidden * (layers * (KEPT if config.optim.checkpoint_layers else INSIDE) + INSIDE)
+    kept = hidden * ((config.lora.layers or layers) * (KEPT if config.optim.checkpoint_layers else INSIDE) + INSIDE)
     total = base + copies * trained * FULL + cache + logits + kept
     return "\n".join(
         [
@@ -61,7 +65,7 @@ def needs(config: TrainConfig, size: sizes.Size) -> str:
             f"LoRA, optimiser, average  {_gib(copies * trained * FULL)} ({trained:,} weights trained)",
             f"keys and values  at most {_gib(cache)}: {config.max_rows} rows of {config.context} tokens, {a_token:,} "
             "bytes a token",
-            f"a backward pass  at most {_gib(logits + kept)}: {part} tokens, logits {_gib(logits)} if all were trained",
+            f"a backward pass  at most {_gib(logits + kept)}: {part} tokens, all trained; logits take {_gib(logits)}",
             f"together        at most {_gib(total)}",
         ]
     )
@@ -82,15 +86,18 @@ class Counts(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1)
-def _counted(model: str) -> Counts:
-    """The counts of a model in the list of sizes."""
+def _counted(model: str, layers: int, targets: tuple[str, ...]) -> Counts:
+    """The counts of a model in the list of sizes, with LoRA on some layers (see `LoRASettings`)."""
+    lora = sections.LoRASettings(layers=layers, targets=targets)
     size = sizes.shape_of(model)
     assert size is not None
     whole = outline(size)
     leaves: Any = tree_flatten(whole.parameters())
     quantised = sum(array.size for _, array in leaves if array.dtype == mx.uint32) * 32 // size.bits
     plain = sum(array.size for _, array in leaves if array.dtype != mx.uint32)
-    sides = sum(sum(shape) for path, shape in linear_shapes(whole).items() if "layers." in path)
+    first = len(whole.layers) - layers if layers else 0
+    named = ((re.search(r"layers\.(\d+)\.(.+)", path), shape) for path, shape in linear_shapes(whole).items())
+    sides = sum(sum(shape) for at, shape in named if at and int(at[1]) >= first and lora.takes(at[2]))
     return Counts(quantised, plain - 2 * quantised // GROUP, sides)
 
 
