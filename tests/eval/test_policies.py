@@ -64,6 +64,7 @@ def test_a_thousand_games_at_once_take_seconds(capsys: pytest.CaptureFixture[str
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "kuhn"
     small = ["--steps", "2", "--batch-size", "8", "--threads", "1", "--lora.rank", "4", "--lora.scale", "3"]
+    small += ["--lora.layers", "1", "--lora.targets", "self_attn", "down_proj"]
     quiet = ["--eval.every", "0", "--checkpoint.every", "1", "--average.kind", "none", "--optim.lr", "0.01"]
     assert main(["train", *small, *quiet, "--run-dir", str(path)]) == 0
     return path

@@ -365,4 +365,44 @@ MUTANTS = [
             "layers that share arrays in secret are trained on a wrong gradient",
         ),
     ),
+    *mutants(
+        "legos_train/loss/batch_loss.py",
+        "tests/train/test_site_states.py::test_some_sites_at_a_time",
+        (
+            "tokens-in-the-order-of-their-sites",
+            "new = new[mx.array(np.argsort(np.concatenate([tokens for tokens, _ in chunks])))]",
+            "new = new + 0",
+            "with a large vocabulary tokens are trained with the log-probabilities of others",
+        ),
+    ),
+    *mutants(
+        "legos_train/loss/site_states.py",
+        "tests/train/test_site_states.py::test_a_large_vocabulary_takes_less_memory",
+        (
+            "all-logits-at-once",
+            "return mx.depends(array, others) if others else array",
+            "return array",
+            "logits computed some at a time all exist at once",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/lora.py",
+        "tests/train/test_policy.py::test_only_some_layers_get_an_adapter",
+        (
+            "first-blocks-instead-of-last",
+            "in model.layers[-settings.layers :]",
+            "in model.layers[: settings.layers or None]",
+            "lora.layers trains the first blocks, and mlx-lm loads them into the last",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/policy.py",
+        "tests/train/test_policy.py::test_only_some_layers_get_an_adapter",
+        (
+            "saved-as-if-all-blocks",
+            '"num_layers": self.lora.layers or len(self.model.layers)',
+            '"num_layers": len(self.model.layers)',
+            "an adapter of the last blocks claims to be of all",
+        ),
+    ),
 ]

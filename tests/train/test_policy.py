@@ -361,6 +361,8 @@ def test_only_some_layers_get_an_adapter(settings, expected, tmp_path):
     assert grads.keys() == policy.trainable().keys()
     assert all(close(grad, all_grads[name], 1e-6) for name, grad in grads.items())
     policy.save(tmp_path / "adapter")
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert config["num_layers"] == settings.get("layers", 2) and config["lora_parameters"]["keys"] == policy.keys
     theirs = load_adapters(make_model(), str(tmp_path / "adapter"))
     theirs.eval()
     assert close(naive_logits(theirs, batch), policy.forward(batch)[mx.array(batch.position)])
