@@ -73,7 +73,8 @@ def share(value: Any, memo: dict[int, Any] | None = None) -> Any:
         inner = value.get("linear")
         if isinstance(inner, nn.Linear | nn.QuantizedLinear):
             return share(inner, memo)
-        copy = value.__class__.__new__(value.__class__)
+        kind: Any = getattr(type(value), "kept", type(value))  # see recomputed_layers.py
+        copy = kind.__new__(kind)
         nn.Module.__init__(copy)  # recurrent_gemma's model skips it
         memo[id(value)] = copy
         # Sets hold which parameters are frozen; sharing one would freeze the other tree's parameters too.

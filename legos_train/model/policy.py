@@ -171,7 +171,7 @@ class LoRAPolicy:
         if self.checkpoint_layers and self.logits.path == "sites":
             head, size = self.logits.head, self.vocabulary
             finish = lambda hidden: compute(SiteStates(hidden, head, size))  # noqa: E731
-            return recompute.value_and_grad(self.model, batch, prefix_of(batch), finish)
+            return recompute.value_and_grad(self.model, batch, prefix_of(batch), finish, lazily=not self.fits(batch))
         with nullcontext() if self._eager(batch) else fastmath.lazily():
             outcome, tree = nn.value_and_grad(self.model, lambda: compute(self.logits.states(batch)))()
         return outcome, dict(tree_flatten(tree))
@@ -203,8 +203,10 @@ class LoRAPolicy:
         try:
             recomputed_layers.forget_layers(self.model)
             now = self._gradient_of(probe_batch())
-            off = grad_norm({name: now[name] - array for name, array in kept.items()}) / grad_norm(kept)
-            why = f"changes the gradient by {off:.2g} of itself" if not off <= tolerance else ""
+            off, norm = grad_norm({name: now[name] - array for name, array in kept.items()}), grad_norm(kept)
+            why = "" if off <= tolerance * norm else f"changes the gradient, of norm {norm:.2g}, by {off:.2g}"
+            if count := recomputed_layers.uncalled(self.model):
+                why = why or f"does not fit this model, which never calls {count} of its layers"
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             why = f"does not fit this model: {type(error).__name__}: {error}"
         if why:

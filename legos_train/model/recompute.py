@@ -8,11 +8,13 @@ That trades one more forward pass for the memory of one block instead of all. Ev
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import mlx.core as mx
 from mlx.utils import tree_flatten, tree_unflatten
 
+from inference.forward import fastmath
 from legos_train.batch import Batch
 from legos_train.model.decoder import State, at_sites, embedded, through
 
@@ -20,9 +22,11 @@ Outcome = tuple[mx.array, dict[str, mx.array]]
 
 
 def value_and_grad(
-    model: Any, batch: Batch, prefix: int, finish: Callable[[mx.array], Outcome]
+    model: Any, batch: Batch, prefix: int, finish: Callable[[mx.array], Outcome], lazily: bool
 ) -> tuple[Outcome, dict[str, mx.array]]:
     """The loss, the other outputs of `finish`, and the gradient by weight name.
+
+    With `lazily` nothing is evaluated while the last block's graph and that of `finish` are built: it would be kept.
 
     `finish` maps hidden states (K, H) at the sites to a scalar and a dict of arrays. Only weights inside blocks may
     be trainable, as with LoRA; the order of names is that of `model.trainable_parameters()`.
@@ -47,7 +51,8 @@ def value_and_grad(
     for index in reversed(range(min(lowest, len(blocks) - 1), len(blocks))):
         block, last = blocks[index], index == len(blocks) - 1
         step = end if last else lambda state, block=block: through(block, state, prefix)
-        value, found[index], slope = _back(block, trainable[index], step, states.pop(), slope)
+        with fastmath.lazily() if last and lazily else nullcontext():
+            value, found[index], slope = _back(block, trainable[index], step, states.pop(), slope)
         if last:
             loss = value[0]
     grads = {f"model.layers.{index}.{name}": grad for index in sorted(found) for name, grad in found[index].items()}

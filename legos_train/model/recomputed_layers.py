@@ -35,15 +35,22 @@ def keep_layers(model: Any) -> None:
         layer.__class__ = getattr(layer, "kept", type(layer))
 
 
+def uncalled(model: Any) -> int:
+    """How many of these layers have never been called: a model may use their parts directly."""
+    return sum(isinstance(layer, _Recomputed) and not layer.called for layer in model.layers)
+
+
 class _Recomputed:
     """Comes before a layer's own class, `kept`, of which it changes only the call."""
 
     kept: type[nn.Module]
+    called = False
 
 
 @functools.cache
 def _recomputed(kind: Any) -> Any:
-    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.called = True
         context = contextvars.copy_context()  # the backward pass runs outside of it
         inputs: list[mx.array] = []
         frame = _hollow((args, kwargs, self.trainable_parameters()), inputs)

@@ -62,6 +62,14 @@ def has_plain_cache(model: Any) -> bool:
     return all(type(cache) is KVCache for cache in make_prompt_cache(model))
 
 
+def windows_of(model: Any) -> list[int]:
+    """How many positions its layers keep, where that is limited; shortest first."""
+    kept = make_prompt_cache(model)
+    flat = [inner for cache in kept for inner in (cache.caches if type(cache) is CacheList else [cache])]
+    limits = (getattr(cache, "max_size", None) or getattr(cache, "chunk_size", None) for cache in flat)
+    return sorted({int(limit) for limit in limits if limit})
+
+
 def hidden_states(model: Any, body: Callable[..., mx.array], tokens: mx.array, prefix: int) -> mx.array:
     """Hidden states (U, T - prefix, H) after the first `prefix` columns of tokens (U, T), which all rows share.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -17,8 +18,10 @@ from legos_train.batch import Batch, pack
 from legos_train.loss import SiteStates
 from legos_train.model.decoder import site_hidden
 from legos_train.model.last_feed_forward import at_sites
-from legos_train.model.shared_prefix import has_plain_cache, hidden_states
+from legos_train.model.shared_prefix import has_plain_cache, hidden_states, windows_of
 from legos_train.model.training_mode import modules_that_ask, set_training
+
+logger = logging.getLogger(__name__)
 
 MIN_PREFIX = 8  # a shorter prefix saves less than the second pass through the layers costs
 
@@ -48,7 +51,7 @@ class SiteLogits:
         self.model: Any = model
         self.notes: list[str] = []
         self.path, self.trims = "plain", False
-        self._plain = has_plain_cache(model)
+        self._plain, self._unproven = has_plain_cache(model), windows_of(model)
         self.path = self._probe()
 
     def __call__(self, batch: Batch) -> mx.array:
@@ -77,10 +80,27 @@ class SiteLogits:
             raise TypeError("its body and its head cannot be told apart")
         body, head = apart
         start = self._start(prefix, tokens.shape[1]) if path == "prefix" else 0
+        if self._unproven and start >= self._unproven[0] and not self._proven(body, tokens[:2], start):
+            start = 0
         cols = cols - start
         with at_sites(body, (tokens.shape[0], tokens.shape[1] - start), rows, cols) if self.trims else nullcontext():
             hidden = hidden_states(self.model, body, tokens, start)
         return hidden[rows, cols], lambda chosen: head(chosen[None])[0]
+
+    def _proven(self, body: Any, tokens: mx.array, start: int) -> bool:
+        """Whether rows may share a prefix beyond a window, tried on two of them; if not, none share any from now on.
+
+        The tokens that the constructor tries are too few to see that a model masks its window otherwise than mlx-lm's
+        cache keeps it. Each window is tried once.
+        """
+        shared, whole = hidden_states(self.model, body, tokens, start), hidden_states(self.model, body, tokens, 0)
+        self._unproven = [window for window in self._unproven if window > start]
+        if (off := _distance(shared, whole[:, start:])) <= 1.0:
+            return True
+        self.path, self._unproven = "body", []
+        self.notes.append(f"path 'prefix' changes what comes after a window by {off:.3g} times the rounding allowed")
+        logger.warning("%s", self.notes[-1])
+        return False
 
     def _start(self, prefix: int, width: int) -> int:
         """Columns to compute once; at least two are left: mlx-lm's steps of one position have no gradient on Metal."""

@@ -360,8 +360,8 @@ MUTANTS = [
         "tests/train/test_policy_gradients.py::test_layers_that_share_more_than_their_arguments_are_not_recomputed",
         (
             "recomputed-whatever-it-gives",
-            'if not off <= tolerance else ""',
-            'if off < 0 else ""',
+            'why = "" if off <= tolerance * norm else',
+            'why = "" if off >= 0 else',
             "layers that share arrays in secret are trained on a wrong gradient",
         ),
     ),
@@ -403,6 +403,16 @@ MUTANTS = [
             '"num_layers": self.lora.layers or len(self.model.layers)',
             '"num_layers": len(self.model.layers)',
             "an adapter of the last blocks claims to be of all",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/site_logits.py",
+        "tests/train/test_policy.py::test_beyond_a_window_rows_share_only_what_the_model_masks",
+        (
+            "windows-are-believed",
+            "if (off := _distance(shared, whole[:, start:])) <= 1.0:",
+            "if (off := _distance(shared, whole[:, start:])) >= 0:",
+            "a model that masks one position more than it keeps is trained on other logits",
         ),
     ),
 ]

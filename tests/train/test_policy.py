@@ -9,7 +9,7 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
-from mlx_lm.models.cache import KVCache
+from mlx_lm.models.cache import KVCache, RotatingKVCache
 
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train.batch import pack
@@ -105,6 +105,19 @@ def test_a_model_that_keeps_something_unknown_computes_every_row():
     policy = make_policy(model)
     assert policy.logits.path == "body" and policy.logits.trims and "rows cannot share a Own" in policy.notes[0]
     assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch))
+
+
+@pytest.mark.parametrize("kept", [12, 11], ids=["as masked", "one less"])
+def test_beyond_a_window_rows_share_only_what_the_model_masks(kept):
+    """Too far for what a policy tries when it is made."""
+    model = make_model("llama", layer_types=["sliding_attention", "full_attention"], sliding_window=12)
+    object.__setattr__(model, "make_cache", lambda: [RotatingKVCache(max_size=kept), KVCache()])
+    policy, prefix = make_policy(model), [5] * 11
+    for length in (9, 11, 24):
+        batch = make_batch(prefix=(prefix * 3)[:length])
+        assert close(policy.forward(batch)[mx.array(batch.position)], naive_logits(policy.model, batch)), length
+    assert policy.logits.path == ("prefix" if kept == 12 else "body")
+    assert ("changes what comes after a window" in str(policy.notes)) == (kept == 11)
 
 
 def test_a_block_of_another_shape_still_shares_its_prefix():
