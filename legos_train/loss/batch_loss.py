@@ -34,8 +34,8 @@ def objective(
     that this is the start.
 
     Args:
-        logits: (K, V), or the states to compute them from, some sites at a time if there are many. Settings about legal
-            actions need all at once.
+        logits: (K, V), or the states to compute them from, some sites at a time if there are many; all at once, if the
+            settings need `start_logprobs` that the batch does not have.
         batch: the sampled tokens.
         settings: of a single step, see `LossSettings.fixed`.
         reference: log-probabilities of the reference policy, (K, V) at the sites, or (M,) at the sampled tokens, which
@@ -53,7 +53,7 @@ def objective(
     """
     if settings.kl and reference is None:
         raise ValueError(f"kl is {settings.kl} but there is no reference to measure the KL from")
-    if isinstance(logits, SiteStates) and (logits.fits or settings.needs_all_logits):
+    if isinstance(logits, SiteStates) and (logits.fits or (settings.needs_start and batch.start_logprobs is None)):
         logits = logits.logits()
     shape = (len(batch.rows), logits.vocabulary if isinstance(logits, SiteStates) else logits.shape[-1])
     exact = reference if settings.kl_estimator == "exact" else None
@@ -65,7 +65,7 @@ def objective(
     top = settings.entropy_top if settings.entropy and settings.entropy_over == "top" else None
     position, target = batch.position, batch.target
 
-    def measure(
+    def per_site(
         logprobs: mx.array, probs: mx.array, sites: slice = slice(0, None), tokens: Any = slice(None)
     ) -> list[mx.array]:
         at = mx.array(position[tokens] - sites.start), mx.array(target[tokens])
@@ -73,24 +73,46 @@ def objective(
         likeliest = [] if top is None else [entropy_top(logprobs, top)]
         return [token_logprobs(logprobs, *at), entropy(logprobs, probs), *kl, *likeliest]
 
+    def of_legal(
+        weights: NDArray[np.float32], logprobs: mx.array, probs: mx.array, first: int = 0, tokens: Any = slice(None)
+    ) -> list[mx.array]:
+        """Sums over tokens: of the entropy bonus, twice with different weights, and of illegality, likewise."""
+        own, sums = (position[tokens] - first, batch.legal[tokens], batch.legal_sets), []
+        if settings.entropy and settings.entropy_over == "legal":
+            shares = batch.weight[tokens] / (batch.total_tokens or 1)
+            sums += [bonus(logprobs, probs, *own, share) for share in (weights[tokens], shares)]
+        if settings.legality:
+            by_turn = batch.weight[tokens] / np.float32(batch.total_sequences or 1)
+            sums += illegality(logprobs, *own, (weights[tokens], by_turn))
+        return sums
+
     if isinstance(logits, SiteStates):
-        chunks = list(logits.measured(batch, measure))
-        columns = zip(*(arrays for _, arrays in chunks), strict=True)
-        new, undecided, *more = (mx.concatenate(list(column)) for column in columns)
+        _, _, weights = _weighted(None, batch, settings)
+
+        def looks(logprobs: mx.array, probs: mx.array, sites: slice, tokens: NDArray[np.int64]) -> list[mx.array]:
+            sums = of_legal(weights, logprobs, probs, sites.start, tokens)
+            return [*per_site(logprobs, probs, sites, tokens), *sums]
+
+        chunks = list(logits.measured(batch, looks))
+        columns = [list(column) for column in zip(*(arrays for _, arrays in chunks), strict=True)]
+        new, undecided, *more = (mx.concatenate(c) if c[0].ndim else sum(c[1:], c[0]) for c in columns)
         new = new[mx.array(np.argsort(np.concatenate([tokens for tokens, _ in chunks])))]
+        loss, weights = policy_objective(new, batch, settings)
     else:
         logprobs, probs = distribution(logits if logits.dtype == mx.float64 else logits.astype(mx.float32))
-        new, undecided, *more = measure(logprobs, probs)
-    loss, weights = policy_objective(new, batch, settings)
+        new, undecided, *more = per_site(logprobs, probs)
+        loss, weights = policy_objective(new, batch, settings)
+        more += of_legal(weights, logprobs, probs)
     # A site weighs as much as the tokens sampled there together, so a penalty per site is the penalty per token.
     site_weights = mx.array(np.bincount(position, weights, len(batch.rows)).astype(np.float32))
     site_share = mx.array((batch.site_weights / (batch.total_tokens or 1)).astype(np.float32))
 
     seen: dict[str, mx.array] = {"new": new}
+    left = iter(more)
     if exact is not None:
-        per_site, *more = more
-        loss = loss + settings.kl * mx.sum(site_weights * per_site)
-        seen["kl"] = mx.sum(site_share * per_site)
+        kl = next(left)
+        loss = loss + settings.kl * mx.sum(site_weights * kl)
+        seen["kl"] = mx.sum(site_share * kl)
     elif reference is not None:
         known = token_logprobs(reference, mx.array(position), mx.array(target)) if reference.ndim == 2 else reference
         per_token = kl_k3(new, known)
@@ -98,30 +120,34 @@ def objective(
         seen["kl"] = mx.sum(mx.array(batch.weight) * per_token) / (batch.total_tokens or 1)
     seen["entropy"] = mx.sum(site_share * undecided)
     if settings.entropy and settings.entropy_over == "legal":
-        table = (logprobs, probs, position, batch.legal, batch.legal_sets)
-        loss = loss - settings.entropy * bonus(*table, weights)
-        seen["entropy_bonus"] = bonus(*table, batch.weight / (batch.total_tokens or 1))
+        loss = loss - settings.entropy * next(left)
+        seen["entropy_bonus"] = next(left)
     elif settings.entropy:
-        per_site = undecided if top is None else more[0]
-        loss = loss - settings.entropy * mx.sum(site_weights * per_site)
-        seen["entropy_bonus"] = mx.sum(site_share * per_site)
+        spread = undecided if top is None else next(left)
+        loss = loss - settings.entropy * mx.sum(site_weights * spread)
+        seen["entropy_bonus"] = mx.sum(site_share * spread)
     if settings.legality:
-        by_turn = batch.weight / np.float32(batch.total_sequences or 1)
-        cost, mass = illegality(logprobs, position, batch.legal, batch.legal_sets, (weights, by_turn))
-        loss = loss + settings.legality * cost
-        seen["illegal_mass"] = mass
+        loss = loss + settings.legality * next(left)
+        seen["illegal_mass"] = next(left)
     return loss, seen
 
 
 def policy_objective(new: mx.array, batch: Batch, settings: LossSettings) -> tuple[mx.array, NDArray[np.float32]]:
     """The loss without penalties (a scalar) from log-probabilities of sampled tokens (M,), and their weights (M,)."""
-    gap = start_gap(new, batch, settings)
-    stays = turn_mask(gap, batch, settings)
-    weights = batch.token_weights(settings.aggregation, settings.constant) * stays
+    gap, stays, weights = _weighted(new, batch, settings)
     return mx.sum(mx.array(weights) * _policy_loss(new, gap, stays, batch, settings)), weights
 
 
-def start_gap(new: mx.array | NDArray, batch: Batch, settings: LossSettings) -> NDArray[np.float64]:
+def _weighted(
+    new: mx.array | None, batch: Batch, settings: LossSettings
+) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.float32]]:
+    """`start_gap`, `turn_mask` and the weights of the tokens, (M,) each."""
+    gap = start_gap(new, batch, settings)
+    stays = turn_mask(gap, batch, settings)
+    return gap, stays, batch.token_weights(settings.aggregation, settings.constant) * stays
+
+
+def start_gap(new: mx.array | NDArray | None, batch: Batch, settings: LossSettings) -> NDArray[np.float64]:
     """`start - old` (M,) of each token; zeros where the settings do not ask for it."""
     if not settings.needs_start:
         return np.zeros(len(batch))

@@ -90,11 +90,6 @@ class LossChoice(Section):
         return self.truncate_ratio is not None or self.mask_ratio is not None
 
     @property
-    def needs_all_logits(self) -> bool:
-        """Whether legal actions are looked at, for which the logits of all sites are computed at once."""
-        return bool(self.legality or (self.entropy and self.entropy_over == "legal"))
-
-    @property
     def token_loss(self) -> TokenLoss:
         """The row of `LOSSES` that `name` names."""
         return LOSSES[self.name]

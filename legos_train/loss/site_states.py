@@ -23,7 +23,7 @@ NUMBERS = 1 << 25
 AT_A_TIME = 1 << 24
 """How many of more are computed at a time. Up to 18 such arrays exist at once, since MLX works ahead."""
 
-Measure = Callable[[mx.array, mx.array, slice, NDArray[np.int64]], Sequence[mx.array]]
+Looks = Callable[[mx.array, mx.array, slice, NDArray[np.int64]], Sequence[mx.array]]
 """Log-probabilities and probabilities (k, V), which sites these are, which tokens (m,) were sampled there -> arrays."""
 
 
@@ -54,7 +54,7 @@ class SiteStates(NamedTuple):
         """Whether the logits of all sites may be computed at once."""
         return self.hidden.shape[0] <= sites_at_once(self.vocabulary)
 
-    def measured(self, batch: Batch, measure: Measure) -> Iterator[tuple[NDArray[np.int64], tuple[mx.array, ...]]]:
+    def measured(self, batch: Batch, measure: Looks) -> Iterator[tuple[NDArray[np.int64], tuple[mx.array, ...]]]:
         """What `measure` gives for some sites at a time, each time with the tokens sampled there.
 
         Nothing of size (k, V) is kept for the backward pass. Both passes go from one group of sites to the next: MLX

@@ -72,7 +72,7 @@ def test_the_count_is_that_of_a_model_that_is_loaded(monkeypatch: pytest.MonkeyP
     trained = sum(array.size for array in backend.policy.trainable().values())
     weights = sum(array.size for _, array in tree_flatten(load("tiny")[0].parameters()))
     assert f"({trained:,} weights trained)" in memory.needs(config, size)
-    assert memory._counted("outline-of-tiny").nbytes(2, 16) == 2 * weights
+    assert memory._counted("outline-of-tiny", 0, ()).nbytes(2, 16) == 2 * weights
 
 
 def test_on_a_cpu_four_bits_are_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:

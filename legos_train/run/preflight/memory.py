@@ -53,8 +53,7 @@ def needs(config: TrainConfig, size: sizes.Size) -> str:
     a_token = 2 * with_keys * shape["num_key_value_heads"] * shape["head_dim"] * number
     cache = min(KV_LIMIT, config.max_rows * config.context * a_token)
     part = max(config.max_batch_tokens, config.context)  # a longer row is its own part
-    sites = part if config.loss.needs_all_logits else min(part, sites_at_once(shape["vocab_size"]))
-    logits = LOGIT_ARRAYS * sites * shape["vocab_size"] * FULL
+    logits = LOGIT_ARRAYS * min(part, sites_at_once(shape["vocab_size"])) * shape["vocab_size"] * FULL
     hidden = part * shape["hidden_size"] * number
     kept = hidden * ((config.lora.layers or layers) * (KEPT if config.optim.checkpoint_layers else INSIDE) + INSIDE)
     total = base + copies * trained * FULL + cache + logits + kept
