@@ -29,11 +29,12 @@ from legos_train.config import sections
 from legos_train.disk import save_adapter
 from legos_train.errors import ConfigError
 from legos_train.loss import SiteStates, distribution, sites_at_once
-from legos_train.model import recompute, recomputed_layers
+from legos_train.model import recompute
 from legos_train.model.backend import FULL_ROW_VOCABULARY
 from legos_train.model.logprob_cache import LogprobCache
-from legos_train.model.lora import Switch, Weights, add_lora, grad_norm, share
+from legos_train.model.lora import Switch, Weights, add_lora, share
 from legos_train.model.recompute import Outcome
+from legos_train.model.recomputed_layers import forget_layers
 from legos_train.model.site_logits import SiteLogits, prefix_of, probe_batch
 
 EAGER_WIDTH = 192
@@ -91,7 +92,9 @@ class LoRAPolicy:
                 f"{type(model).__module__} cannot be trained with LoRA on this device: {type(error).__name__}: {error}"
             ) from error
         if checkpoint_layers and not sites:
-            self._forget_layers()
+            tolerance = 1e-4 if narrowest(self.model) == mx.float32 else 5e-2
+            if why := forget_layers(self.model, lambda: self._gradient_of(probe_batch()), tolerance):
+                self.notes.append(f"checkpoint_layers {why}, so it has no effect")
 
     def trainable(self) -> Weights:
         """The LoRA weights by mlx-lm's names, `model.layers.0.self_attn.q_proj.lora_a` and so on."""
@@ -169,8 +172,7 @@ class LoRAPolicy:
     def value_and_grad(self, batch: Batch, compute: Callable[[SiteStates], Outcome]) -> tuple[Outcome, Weights]:
         """`compute` maps states at the sites to a loss and a dict of arrays; both, and the gradient by weight name."""
         if self.checkpoint_layers and self.logits.path == "sites":
-            head, size = self.logits.head, self.vocabulary
-            finish = lambda hidden: compute(SiteStates(hidden, head, size))  # noqa: E731
+            finish = lambda hidden: compute(SiteStates(hidden, self.logits.head, self.vocabulary))  # noqa: E731
             return recompute.value_and_grad(self.model, batch, prefix_of(batch), finish, lazily=not self.fits(batch))
         with nullcontext() if self._eager(batch) else fastmath.lazily():
             outcome, tree = nn.value_and_grad(self.model, lambda: compute(self.logits.states(batch)))()
@@ -196,22 +198,6 @@ class LoRAPolicy:
 
     def _gradient_of(self, batch: Batch) -> Weights:
         return self.value_and_grad(batch, lambda states: (states.logits().logsumexp(-1).mean(), {}))[1]
-
-    def _forget_layers(self) -> None:
-        """Recomputes layers in the backward pass, unless that changes the gradient of a few tokens."""
-        kept, tolerance = self._gradient_of(probe_batch()), 1e-4 if narrowest(self.model) == mx.float32 else 5e-2
-        try:
-            recomputed_layers.forget_layers(self.model)
-            now = self._gradient_of(probe_batch())
-            off, norm = grad_norm({name: now[name] - array for name, array in kept.items()}), grad_norm(kept)
-            why = "" if off <= tolerance * norm else f"changes the gradient, of norm {norm:.2g}, by {off:.2g}"
-            if count := recomputed_layers.uncalled(self.model):
-                why = why or f"does not fit this model, which never calls {count} of its layers"
-        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            why = f"does not fit this model: {type(error).__name__}: {error}"
-        if why:
-            recomputed_layers.keep_layers(self.model)
-            self.notes.append(f"checkpoint_layers {why}, so it has no effect")
 
     def anchor(self, weights: Mapping[str, mx.array] | None) -> None:
         """Measures KL from these LoRA weights (a moving reference); None, the initial state: from the base model."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextvars
 import copy
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,26 +18,38 @@ import mlx.core as mx
 from mlx import nn
 from mlx_lm.models import cache as mlx_lm_cache
 
+from legos_train.model.lora import Weights, grad_norm
 from legos_train.model.shared_prefix import PrefixKV
 
 
-def forget_layers(model: Any) -> None:
-    """From now on the layers of a model keep nothing for the backward pass; the last does, which needs it at once."""
-    for layer in model.layers[:-1]:
-        kind: Any = type(layer)
-        if not issubclass(kind, _Recomputed):
-            layer.__class__ = _recomputed(kind)
+def forget_layers(model: Any, gradient: Callable[[], Weights], tolerance: float) -> str:
+    """From now on the layers of a model keep nothing for the backward pass; the last does, which needs it at once.
 
+    Args:
+        model: with its trainable weights.
+        gradient: computes one, of a few tokens.
+        tolerance: by how much of its norm it may change.
 
-def keep_layers(model: Any) -> None:
-    """Undoes `forget_layers`."""
-    for layer in model.layers:
-        layer.__class__ = getattr(layer, "kept", type(layer))
-
-
-def uncalled(model: Any) -> int:
-    """How many of these layers have never been called: a model may use their parts directly."""
-    return sum(isinstance(layer, _Recomputed) and not layer.called for layer in model.layers)
+    Returns:
+        Empty, or why the layers do not allow it; then they are as before.
+    """
+    before = gradient()
+    try:
+        for layer in model.layers[:-1]:
+            kind: Any = type(layer)
+            if not issubclass(kind, _Recomputed):
+                layer.__class__ = _recomputed(kind)
+        after = gradient()
+        off, norm = grad_norm({name: after[name] - array for name, array in before.items()}), grad_norm(before)
+        why = "" if off <= tolerance * norm else f"changes the gradient, of norm {norm:.2g}, by {off:.2g}"
+        if uncalled := sum(isinstance(layer, _Recomputed) and not layer.called for layer in model.layers):
+            why = why or f"does not fit this model, which never calls {uncalled} of its layers"
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        why = f"does not fit this model: {type(error).__name__}: {error}"
+    if why:
+        for layer in model.layers:
+            layer.__class__ = getattr(type(layer), "kept", type(layer))
+    return why
 
 
 class _Recomputed:

@@ -1,0 +1,120 @@
+"""Mistakes in what a learner shares between rows, computes again, and computes a part at a time."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import mutants
+
+MUTANTS = [
+    *mutants(
+        "legos_train/model/site_logits.py",
+        "tests/inference/test_zoo_training.py::test_two_positions_follow_a_shared_beginning",
+        (
+            "one-position-after-a-state",
+            "prefix if self._plain else min(prefix, width - 2)",
+            "prefix",
+            "on Metal the last position of a hybrid has no gradient",
+        ),
+        (
+            "nothing-shared-after-a-state",
+            "prefix if self._plain else min(prefix, width - 2)",
+            "prefix if self._plain else 0",
+            "hybrids compute every prompt once per row",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/shared_prefix.py",
+        "tests/inference/test_zoo_training.py::test_a_shared_beginning_is_computed_once",
+        (
+            "state-of-the-beginning-forgotten",
+            "own.cache = [broadcast(array) for array in cache.cache]",
+            "own.cache = [None for array in cache.cache]",
+            "a hybrid's answers are trained without their prompt's state",
+        ),
+        (
+            "window-forgets-where-it-is",
+            "    own = copy.copy(cache)\n",
+            "    own = copy.copy(cache)\n    own.offset = 0\n",
+            "after a shared beginning sliding windows rotate from position 0",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/recomputed_layers.py",
+        "tests/inference/test_zoo_training.py::test_a_shared_beginning_is_computed_once",
+        (
+            "recomputed-caches-cut-the-gradient",
+            "    if isinstance(value, mlx_lm_cache._BaseCache | PrefixKV):\n",
+            "    if isinstance(value, mlx_lm_cache._BaseCache | PrefixKV) and not isinstance(value, PrefixKV):\n",
+            "with checkpoint_layers no gradient reaches a shared prompt through keys and values",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/recomputed_layers.py",
+        "tests/train/test_policy_gradients.py::test_recomputing_keeps_less",
+        (
+            "recomputed-without-forgetting",
+            "outputs = mx.checkpoint(run)(*inputs)",
+            "outputs = run(*inputs)",
+            "checkpoint_layers saves no memory",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/recomputed_layers.py",
+        "tests/train/test_policy_gradients.py::test_layers_that_share_more_than_their_arguments_are_not_recomputed",
+        (
+            "recomputed-whatever-it-gives",
+            'why = "" if off <= tolerance * norm else',
+            'why = "" if off >= 0 else',
+            "layers that share arrays in secret are trained on a wrong gradient",
+        ),
+    ),
+    *mutants(
+        "legos_train/loss/batch_loss.py",
+        "tests/train/test_site_states.py::test_some_sites_at_a_time",
+        (
+            "tokens-in-the-order-of-their-sites",
+            "new = new[mx.array(np.argsort(np.concatenate([tokens for tokens, _ in chunks])))]",
+            "new = new + 0",
+            "with a large vocabulary tokens are trained with the log-probabilities of others",
+        ),
+    ),
+    *mutants(
+        "legos_train/loss/site_states.py",
+        "tests/train/test_site_states.py::test_a_large_vocabulary_takes_less_memory",
+        (
+            "all-logits-at-once",
+            "return mx.depends(array, others) if others else array",
+            "return array",
+            "logits computed some at a time all exist at once",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/lora.py",
+        "tests/train/test_policy.py::test_only_some_layers_get_an_adapter",
+        (
+            "first-blocks-instead-of-last",
+            "in model.layers[-settings.layers :]",
+            "in model.layers[: settings.layers or None]",
+            "lora.layers trains the first blocks, and mlx-lm loads them into the last",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/policy.py",
+        "tests/train/test_policy.py::test_only_some_layers_get_an_adapter",
+        (
+            "saved-as-if-all-blocks",
+            '"num_layers": self.lora.layers or len(self.model.layers)',
+            '"num_layers": len(self.model.layers)',
+            "an adapter of the last blocks claims to be of all",
+        ),
+    ),
+    *mutants(
+        "legos_train/model/site_logits.py",
+        "tests/train/test_policy.py::test_beyond_a_window_rows_share_only_what_the_model_masks",
+        (
+            "windows-are-believed",
+            "if (off := _distance(shared, whole[:, start:])) <= 1.0:",
+            "if (off := _distance(shared, whole[:, start:])) >= 0:",
+            "a model that masks one position more than it keeps is trained on other logits",
+        ),
+    ),
+]
