@@ -5,6 +5,7 @@ gradient of the same rows, random weights in the shape of the size, with
 
 * the learner as it is (it chooses how exponentials are computed, `legos_train/model/policy.py`);
 * the same with numpy's exponentials, whatever the size;
+* the same with the logits of all sites at once (`--sides learner,at-once,mlx-lm`);
 * mlx-lm: its LoRA layers, its model, cross-entropy over whole rows, as its trainer does.
 
 Sides take turns; the smallest of some repeats counts.
@@ -31,7 +32,7 @@ from inference import clone_structure
 from inference.loading import prepare_mlx
 from legos_envs import Episode, Trajectory, Turn
 from legos_train.batch import Batch, pack
-from legos_train.loss import LossSettings
+from legos_train.loss import LossSettings, site_states
 from legos_train.model.gradients import loss_and_grad
 from legos_train.model.policy import LoRAPolicy
 
@@ -86,45 +87,52 @@ def measured(work: Callable[[], Any]) -> tuple[float, float]:
     return time.process_time() - began, (mx.get_peak_memory() - before) / 2**20
 
 
-def compare(size: str, rows: int, tokens: int, repeats: int) -> dict[str, Any]:
+def compare(size: str, options: argparse.Namespace) -> dict[str, Any]:
     hidden, layers, vocab, more = SIZES[size]
-    model = models.random_model(hidden, layers, vocab, **more)
-    batch, settings, policy = batch_of(rows, tokens), LossSettings(kl=0.0), LoRAPolicy(model, seed=0)
+    model = models.random_model(hidden, options.layers or layers, vocab, **more)
+    batch, settings = batch_of(options.rows, options.tokens), LossSettings(kl=0.0)
+    policy = LoRAPolicy(model, seed=0, checkpoint_layers=options.checkpoint_layers)
+
+    def step() -> None:
+        loss_and_grad(policy, batch, settings)
 
     def numpy() -> None:
         with mock.patch.object(policy, "_eager", return_value=True):
-            loss_and_grad(policy, batch, settings)
+            step()
 
-    sides = {
-        "learner": lambda: loss_and_grad(policy, batch, settings),
-        "numpy": numpy,
-        "mlx-lm": mlx_lm_step(model, policy, batch),
-    }
-    results: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
-    for _ in range(repeats):
-        for name, work in sides.items():
-            results[name].append(measured(work))
+    def at_once() -> None:
+        with mock.patch.object(site_states, "NUMBERS", len(batch.rows) * vocab):
+            step()
+
+    sides = {"learner": step, "numpy": numpy, "at-once": at_once, "mlx-lm": mlx_lm_step(model, policy, batch)}
+    names = options.sides.split(",")
+    results: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for _ in range(options.repeats):
+        for name in names:
+            mx.clear_cache()
+            results[name].append(measured(sides[name]))
     best = {name: (min(s for s, _ in found), min(m for _, m in found)) for name, found in results.items()}
-    return {"size": size, "rows": rows, "tokens": tokens, **best}
+    return {"size": size, "rows": options.rows, "tokens": options.tokens, **best}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", default="tiny,4m,100m")
+    parser.add_argument("--sides", default="learner,numpy,mlx-lm", help="which, the last being what others divide by")
     parser.add_argument("--rows", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--layers", type=int, default=0, help="so many blocks instead of the size's")
+    parser.add_argument("--checkpoint-layers", action="store_true", help="`optim.checkpoint_layers` of the learner")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", help="also write the rows to this file")
     arguments = parser.parse_args()
     prepare_mlx()
-    rows = []
-    print(f"{'size':<8}{'learner':>18}{'numpy':>18}{'mlx-lm':>18}{'time':>8}{'memory':>8}")
+    rows, names = [], arguments.sides.split(",")
+    print(f"{'size':<8}" + "".join(f"{name:>18}" for name in names) + f"{'time':>8}{'memory':>8}")
     for size in arguments.sizes.split(","):
-        row = compare(size, arguments.rows, arguments.tokens, arguments.repeats)
-        cells = "".join(
-            f"{f'{s:.2f} s, {m:,.0f} MiB':>18}" for s, m in (row[n] for n in ("learner", "numpy", "mlx-lm"))
-        )
-        (own_s, own_m), (other_s, other_m) = row["learner"], row["mlx-lm"]
+        row = compare(size, arguments)
+        cells = "".join(f"{f'{s:.2f} s, {m:,.0f} MiB':>18}" for s, m in (row[name] for name in names))
+        (own_s, own_m), (other_s, other_m) = row[names[0]], row[names[-1]]
         print(f"{size:<8}{cells}{own_s / other_s:>8.2f}{own_m / other_m:>8.2f}", flush=True)
         rows.append(row)
     if arguments.json:
