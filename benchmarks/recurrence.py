@@ -9,8 +9,8 @@ gradient of all inputs, side by side in one run:
 
 `--hybrid ROWS` adds loss and gradient of ROWS x `--length` tokens through a random qwen3_5 of 4 million parameters: the
 learner's, at most `--max-tokens` at a time (its `max_batch_tokens`), against mlx-lm's as in `benchmarks.learner`, over
-mlx-lm's loop. With `--shared N` all rows start with the same N tokens; with
-`--checkpoint-layers` the learner computes layers again in the backward pass. `--only-hybrid` leaves the rules out.
+mlx-lm's loop. With `--shared N` all rows start with the same N tokens; with `--checkpoint-layers` the learner computes
+layers again in the backward pass. `--only-hybrid` leaves the rules out.
 
 Memory is the peak of MLX's allocator above the inputs.
 """
@@ -100,7 +100,7 @@ def compare(
 
 
 def hybrid(
-    rows: int, length: int, shared: int, max_tokens: int, forget: bool
+    rows: int, length: int, shared: int, max_tokens: int, checkpoint: bool
 ) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Loss and gradient of a hybrid: the learner's, and mlx-lm's over its loop."""
     attention = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "partial_rotary_factor": 0.25}
@@ -115,7 +115,7 @@ def hybrid(
     config = _config(*SIZES["4m"]) | {"model_type": "qwen3_5"} | sizes
     model = qwen3_5.Model(qwen3_5.ModelArgs.from_dict({"model_type": "qwen3_5", "text_config": config}))
     mx.eval(model.parameters())
-    policy = LoRAPolicy(model, seed=0, checkpoint_layers=forget)
+    policy = LoRAPolicy(model, seed=0, checkpoint_layers=checkpoint)
     batch, settings = batch_of(rows, length, shared), LossSettings(kl=0.0)
     other = mlx_lm_step(model, policy, batch)
     chunked = gated_delta.gated_delta_ops

@@ -89,11 +89,11 @@ def objective(
     if isinstance(logits, SiteStates):
         _, _, weights = _weighted(None, batch, settings)
 
-        def looks(logprobs: mx.array, probs: mx.array, sites: slice, tokens: NDArray[np.int64]) -> list[mx.array]:
+        def statistics(logprobs: mx.array, probs: mx.array, sites: slice, tokens: NDArray[np.int64]) -> list[mx.array]:
             sums = of_legal(weights, logprobs, probs, sites.start, tokens)
             return [*per_site(logprobs, probs, sites, tokens), *sums]
 
-        chunks = list(logits.measured(batch, looks))
+        chunks = list(logits.measured(batch, statistics))
         columns = [list(column) for column in zip(*(arrays for _, arrays in chunks), strict=True)]
         new, undecided, *more = (mx.concatenate(c) if c[0].ndim else sum(c[1:], c[0]) for c in columns)
         new = new[mx.array(np.argsort(np.concatenate([tokens for tokens, _ in chunks])))]

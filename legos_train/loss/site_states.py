@@ -23,7 +23,7 @@ NUMBERS = 1 << 25
 AT_A_TIME = 1 << 24
 """How many of more are computed at a time. Up to 18 such arrays exist at once, since MLX works ahead."""
 
-Looks = Callable[[mx.array, mx.array, slice, NDArray[np.int64]], Sequence[mx.array]]
+Statistics = Callable[[mx.array, mx.array, slice, NDArray[np.int64]], Sequence[mx.array]]
 """Log-probabilities and probabilities (k, V), which sites these are, which tokens (m,) were sampled there -> arrays."""
 
 
@@ -54,8 +54,10 @@ class SiteStates(NamedTuple):
         """Whether the logits of all sites may be computed at once."""
         return self.hidden.shape[0] <= sites_at_once(self.vocabulary)
 
-    def measured(self, batch: Batch, measure: Looks) -> Iterator[tuple[NDArray[np.int64], tuple[mx.array, ...]]]:
-        """What `measure` gives for some sites at a time, each time with the tokens sampled there.
+    def measured(
+        self, batch: Batch, statistics: Statistics
+    ) -> Iterator[tuple[NDArray[np.int64], tuple[mx.array, ...]]]:
+        """What `statistics` gives for some sites at a time, each time with the tokens sampled there.
 
         Nothing of size (k, V) is kept for the backward pass. Both passes go from one group of sites to the next: MLX
         would else begin with all of them.
@@ -63,7 +65,7 @@ class SiteStates(NamedTuple):
         order = np.argsort(batch.position, kind="stable")
         ordered, step = batch.position[order], max(1, AT_A_TIME // self.vocabulary)
         last: list[mx.array] = []
-        last_slopes: list[mx.array] = []
+        last_gradients: list[mx.array] = []
         for first in range(0, self.hidden.shape[0], step):
             sites = slice(first, first + step)
             tokens = order[slice(*np.searchsorted(ordered, [first, first + step]))]
@@ -72,16 +74,18 @@ class SiteStates(NamedTuple):
                 hidden: mx.array, sites: slice = sites, tokens: NDArray[np.int64] = tokens
             ) -> tuple[mx.array, ...]:
                 with fastmath.lazily():
-                    return tuple(measure(*distribution(self.head(hidden).astype(mx.float32)), sites, tokens))
+                    return tuple(statistics(*distribution(self.head(hidden).astype(mx.float32)), sites, tokens))
 
             @mx.custom_function
             def run(hidden: mx.array, plainly: Any = plainly) -> Any:
                 return plainly(_after(hidden, last))
 
             @run.vjp
-            def back(hidden: mx.array, slopes: Any, _: Any, plainly: Any = plainly) -> mx.array:
-                _, last_slopes[:] = mx.vjp(plainly, [_after(hidden, [*slopes, *last_slopes])], list(slopes))
-                return last_slopes[0]
+            def back(hidden: mx.array, cotangents: Any, _: Any, plainly: Any = plainly) -> mx.array:
+                _, last_gradients[:] = mx.vjp(
+                    plainly, [_after(hidden, [*cotangents, *last_gradients])], list(cotangents)
+                )
+                return last_gradients[0]
 
             found: tuple[mx.array, ...] = cast(Any, run)(self.hidden[sites])
             last[:] = found

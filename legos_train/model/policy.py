@@ -34,7 +34,7 @@ from legos_train.model.backend import FULL_ROW_VOCABULARY
 from legos_train.model.logprob_cache import LogprobCache
 from legos_train.model.lora import Switch, Weights, add_lora, share
 from legos_train.model.recompute import Outcome
-from legos_train.model.recomputed_layers import forget_layers
+from legos_train.model.recomputed_layers import recompute_layers
 from legos_train.model.site_logits import SiteLogits, prefix_of, probe_batch
 
 EAGER_WIDTH = 192
@@ -93,7 +93,7 @@ class LoRAPolicy:
             ) from error
         if checkpoint_layers and not sites:
             tolerance = 1e-4 if narrowest(self.model) == mx.float32 else 5e-2
-            if why := forget_layers(self.model, lambda: self._gradient_of(probe_batch()), tolerance):
+            if why := recompute_layers(self.model, lambda: self._gradient_of(probe_batch()), tolerance):
                 self.notes.append(f"checkpoint_layers {why}, so it has no effect")
 
     def trainable(self) -> Weights:

@@ -22,7 +22,7 @@ from legos_train.model.lora import Weights, grad_norm
 from legos_train.model.shared_prefix import PrefixKV
 
 
-def forget_layers(model: Any, gradient: Callable[[], Weights], tolerance: float) -> str:
+def recompute_layers(model: Any, gradient: Callable[[], Weights], tolerance: float) -> str:
     """From now on the layers of a model keep nothing for the backward pass; the last does, which needs it at once.
 
     Args:
@@ -65,12 +65,12 @@ def _recomputed(kind: Any) -> Any:
         self.called = True
         context = contextvars.copy_context()  # the backward pass runs outside of it
         inputs: list[mx.array] = []
-        frame = _hollow((args, kwargs, self.trainable_parameters()), inputs)
+        frame = _take_arrays((args, kwargs, self.trainable_parameters()), inputs)
         after: list[Any] = []  # the result and the caches as the layer left them, without their arrays
 
         def run(*arrays: mx.array) -> list[mx.array]:
             caches: list[tuple[Any, Any]] = []
-            again, named, weights = _filled(frame, arrays, caches)
+            again, named, weights = _put_arrays(frame, arrays, caches)
             before = self.trainable_parameters()
             self.update(weights)
             try:
@@ -78,35 +78,35 @@ def _recomputed(kind: Any) -> Any:
             finally:
                 self.update(before)
             outputs: list[mx.array] = []
-            after[:] = [_hollow(out, outputs), *((own, _hollow(vars(made), outputs)) for own, made in caches)]
+            after[:] = [_take_arrays(out, outputs), *((own, _take_arrays(vars(made), outputs)) for own, made in caches)]
             return outputs
 
         outputs = mx.checkpoint(run)(*inputs)
         out, *caches = after
-        result = _filled(out, outputs, [])
+        result = _put_arrays(out, outputs, [])
         for cache, state in caches:
-            vars(cache).update(_filled(state, outputs, []))
+            vars(cache).update(_put_arrays(state, outputs, []))
         return result
 
     return type(kind.__name__, (_Recomputed, kind), {"__call__": call, "__module__": kind.__module__, "kept": kind})
 
 
 @dataclass(frozen=True, slots=True)
-class _Gap:
+class _Slot:
     """Where an array was, and its place among those taken out."""
 
     place: int
 
 
 @dataclass(slots=True)
-class _Held:
+class _Cache:
     """A cache, and its attributes without their arrays."""
 
     cache: Any
     state: Any
 
 
-def _hollow(value: Any, arrays: list[mx.array]) -> Any:
+def _take_arrays(value: Any, arrays: list[mx.array]) -> Any:
     """A value without the arrays that may have a gradient, which `arrays` gets, each once.
 
     MLX would drop one of two gradients of an output given twice.
@@ -114,24 +114,24 @@ def _hollow(value: Any, arrays: list[mx.array]) -> Any:
     if isinstance(value, mx.array) and mx.issubdtype(value.dtype, mx.floating):
         place = next((i for i, array in enumerate(arrays) if array is value), len(arrays))
         arrays[place:] = arrays[place:] or [value]
-        return _Gap(place)
+        return _Slot(place)
     if isinstance(value, mlx_lm_cache.CacheList):
-        return _Held(value, _hollow(value.caches, arrays))
+        return _Cache(value, _take_arrays(value.caches, arrays))
     if isinstance(value, mlx_lm_cache._BaseCache | PrefixKV):
-        return _Held(value, _hollow(vars(value), arrays))
+        return _Cache(value, _take_arrays(vars(value), arrays))
     if isinstance(value, dict):
-        return {key: _hollow(inner, arrays) for key, inner in value.items()}
+        return {key: _take_arrays(inner, arrays) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return _like(value, [_hollow(inner, arrays) for inner in value])
+        return _like(value, [_take_arrays(inner, arrays) for inner in value])
     return value
 
 
-def _filled(value: Any, arrays: Sequence[mx.array], caches: list[tuple[Any, Any]]) -> Any:
+def _put_arrays(value: Any, arrays: Sequence[mx.array], caches: list[tuple[Any, Any]]) -> Any:
     """The inverse. Caches are copied; `caches` gets each with its copy."""
-    if isinstance(value, _Gap):
+    if isinstance(value, _Slot):
         return arrays[value.place]
-    if isinstance(value, _Held):
-        state = _filled(value.state, arrays, caches)
+    if isinstance(value, _Cache):
+        state = _put_arrays(value.state, arrays, caches)
         if isinstance(value.cache, mlx_lm_cache.CacheList):
             return mlx_lm_cache.CacheList(*state)
         made = copy.copy(value.cache)
@@ -139,9 +139,9 @@ def _filled(value: Any, arrays: Sequence[mx.array], caches: list[tuple[Any, Any]
         caches.append((value.cache, made))
         return made
     if isinstance(value, dict):
-        return {key: _filled(inner, arrays, caches) for key, inner in value.items()}
+        return {key: _put_arrays(inner, arrays, caches) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return _like(value, [_filled(inner, arrays, caches) for inner in value])
+        return _like(value, [_put_arrays(inner, arrays, caches) for inner in value])
     return value
 
 
