@@ -28,6 +28,7 @@ _NO_PACK_WORK = 1_000_000
 _LARGE = 1_500_000  # multiplications that are worth the 20 microseconds of another thread
 _VECTORS = 4  # rows up to which as many matrix-vector products are faster where a matrix is repacked
 _CACHED = 1 << 17  # weights that stay in a level 2 cache
+_SMALL = 600_000  # weights up to which, with AVX-512, some tens of rows are fastest with a transposed copy
 _NARROWEST = 16  # outputs of a slice; fewer cost more in calls than they save
 
 
@@ -37,17 +38,21 @@ def product(x: FloatArray, weight: FloatArray, transposed: FloatArray) -> FloatA
     Args:
         x: (rows, in).
         weight: (out, in), contiguous.
-        transposed: (in, out): a view, or a copy with contiguous rows, which is faster where `out` is larger than `in`.
+        transposed: (in, out): a view, or a copy with contiguous rows, which is faster where `keeps_copy`.
 
     Returns:
         (rows, out).
     """
     rows, (out, width) = len(x), weight.shape
     threads = _threads(rows, out, width)
-    if threads == 1 and always_packs():
-        if transposed.strides[1] == transposed.itemsize:
-            return x @ transposed
-        if 1 < rows <= _VECTORS and (chunk := _divisor(out, max(_NARROWEST, _CACHED // width))):
+    copied = transposed.strides[1] == transposed.itemsize
+    if rows == 1 and out < width:
+        return x @ weight.T
+    if copied and undivided(rows, out, width):
+        return x @ transposed
+    if threads == 1 and always_packs() and 1 < rows <= _VECTORS:
+        chunk = _divisor(out, max(_NARROWEST, _CACHED // width))
+        if chunk:
             return _by_vectors(x, weight.reshape(out // chunk, chunk, width).transpose(0, 2, 1))
     if 1 < rows <= FEW_ROWS or threads > 1:
         chunk = slice_size(rows, out, width)
@@ -59,8 +64,15 @@ def product(x: FloatArray, weight: FloatArray, transposed: FloatArray) -> FloatA
 
 
 def undivided(rows: int, out: int, width: int) -> bool:
-    """Whether a product with contiguous transposed weights of this shape is fastest in one piece, however wide."""
-    return _threads(rows, out, width) == 1 and (always_packs() or rows == 1 or rows > _SOME_ROWS)
+    """Whether a product with a transposed copy of weights of this shape is the fastest, whatever they are made of."""
+    if _threads(rows, out, width) > 1:
+        return False
+    return always_packs() or rows == 1 or rows > (FEW_ROWS if out * width <= _SMALL else _SOME_ROWS)
+
+
+def keeps_copy(out: int, width: int) -> bool:
+    """Whether a transposed copy of weights of this shape makes products faster."""
+    return out > width or (out * width <= _SMALL and not always_packs())
 
 
 def _threads(rows: int, out: int, width: int) -> int:

@@ -26,8 +26,8 @@ from inference.forward.host_linear import FloatArray, Linear, Users
 from inference.forward.mlx_forward import Fed
 
 COPIES = 256 << 20
-"""Bytes up to which weights with more outputs than inputs are also kept transposed; those of queries, keys and values,
-side by side, whatever their shape."""
+"""Bytes up to which weights are also kept transposed where that makes products faster; those of queries, keys and
+values, side by side, whatever their shape."""
 
 
 def fits(model: nn.Module) -> bool:
@@ -76,16 +76,18 @@ class HostForward:
         self.bytes_per_row = self.new_kv().bytes_per_row
 
     def _keep_transposed(self) -> None:
-        """Copies the weights named at `COPIES`; only the wide ones if those of queries, keys and values do not fit."""
+        """Copies the weights named at `COPIES`; only those with more outputs than inputs if not all fit."""
         joints = [block.qkv for block in self._blocks if isinstance(block, AttentionBlock)]
         joined = [layer for joint in joints for layer in joint.layers]
         layers = [self.head, *(layer for block in self._blocks for layer in block.linears)]
-        wide = [layer for layer in layers if layer.wide]
-        alone = [layer for layer in wide if layer not in joined]
+        alone = [layer for layer in layers if layer.copy_pays and layer not in joined]
         if sum(layer.nbytes for layer in (*alone, *joined)) <= COPIES:
-            wide = alone
             for joint in joints:
                 joint.keep_transposed()
+            for layer in alone:
+                layer.keep_transposed()
+            return
+        wide = [layer for layer in layers if layer.wide]
         if sum(layer.nbytes for layer in wide) <= COPIES:
             for layer in wide:
                 layer.keep_transposed()

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.adapters import AdaptedLinear, AdapterVersion, Ranks
-from inference.forward.few_rows import FEW_ROWS, product, undivided
+from inference.forward.few_rows import FEW_ROWS, keeps_copy, product, undivided
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -79,13 +79,18 @@ class Linear:
         self.out = self._weight.shape[0]
 
     def keep_transposed(self) -> None:
-        """Keeps a transposed copy of the weights, which is faster if they are `wide`."""
+        """Keeps a transposed copy of the weights, which is faster where `copy_pays`."""
         self.transposed = np.ascontiguousarray(self._weight.T)
 
     @property
     def wide(self) -> bool:
         """Whether there are more outputs than inputs."""
         return self.out > self._weight.shape[1]
+
+    @property
+    def copy_pays(self) -> bool:
+        """Whether a transposed copy makes products faster."""
+        return keeps_copy(*self._weight.shape)
 
     @property
     def nbytes(self) -> int:
