@@ -6,6 +6,7 @@ gradient of the same rows, random weights in the shape of the size, with
 * the learner as it is (it chooses how exponentials are computed, `legos_train/model/policy.py`);
 * the same with numpy's exponentials, whatever the size;
 * the same with the logits of all sites at once (`--sides learner,at-once,mlx-lm`);
+* the same with at most N tokens at a time (`max_batch_tokens`), for each N in `--sides`;
 * mlx-lm: its LoRA layers, its model, cross-entropy over whole rows, as its trainer does.
 
 Sides take turns; the smallest of some repeats counts.
@@ -18,6 +19,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -93,8 +95,8 @@ def compare(size: str, options: argparse.Namespace) -> dict[str, Any]:
     batch, settings = batch_of(options.rows, options.tokens), LossSettings(kl=0.0)
     policy = LoRAPolicy(model, seed=0, checkpoint_layers=options.checkpoint_layers)
 
-    def step() -> None:
-        loss_and_grad(policy, batch, settings)
+    def step(max_tokens: int | None = None) -> None:
+        loss_and_grad(policy, batch, settings, max_tokens=max_tokens)
 
     def numpy() -> None:
         with mock.patch.object(policy, "_eager", return_value=True):
@@ -104,8 +106,14 @@ def compare(size: str, options: argparse.Namespace) -> dict[str, Any]:
         with mock.patch.object(site_states, "NUMBERS", len(batch.rows) * vocab):
             step()
 
-    sides = {"learner": step, "numpy": numpy, "at-once": at_once, "mlx-lm": mlx_lm_step(model, policy, batch)}
+    sides: dict[str, Callable[[], None]] = {
+        "learner": step,
+        "numpy": numpy,
+        "at-once": at_once,
+        "mlx-lm": mlx_lm_step(model, policy, batch),
+    }
     names = options.sides.split(",")
+    sides |= {name: partial(step, int(name)) for name in names if name.isdigit()}
     results: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for _ in range(options.repeats):
         for name in names:

@@ -37,6 +37,7 @@ from benchmarks.learner import batch_of, measured, mlx_lm_step
 from benchmarks.models import SIZES, _config
 from inference.loading import prepare_mlx
 from inference.recurrence import chunked_gated_delta, chunked_ssd
+from legos_train import TrainConfig
 from legos_train.loss import LossSettings
 from legos_train.model.gradients import loss_and_grad
 from legos_train.model.policy import LoRAPolicy
@@ -134,7 +135,8 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--hybrid", type=int, default=0, help="also run a whole model, on this many rows")
-    parser.add_argument("--max-tokens", type=int, default=4096, help="of one part of the learner's gradient")
+    default = TrainConfig.model_fields["max_batch_tokens"].default
+    parser.add_argument("--max-tokens", type=int, default=default, help="of one part of the learner's gradient")
     parser.add_argument("--shared", type=int, default=0, help="tokens that all its rows start with")
     parser.add_argument("--checkpoint-layers", action="store_true", help="`optim.checkpoint_layers` of the learner")
     parser.add_argument("--only-hybrid", action="store_true", help="leave out the rules by themselves")

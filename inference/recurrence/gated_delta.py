@@ -6,8 +6,9 @@ With a state S (Dv, Dk), a gate g, a rate beta, and a key, a value and a query f
 
 Inside a chunk the corrections d = beta * (v - ...) of all positions solve one triangular system (the WY form: Yang et
 al. 2024, arXiv 2406.06484; with gates arXiv 2412.06464, with a gate for each channel arXiv 2510.26692), so that a chunk
-is a few matrix products and the state moves once a chunk. Unlike a loop, it never keeps one state per position for its
-gradient: the backward pass recomputes a segment of chunks from the state before it.
+is a few matrix products and the state moves once a chunk. Unlike a loop, it keeps one state per chunk for its gradient,
+not one per position. With a gate for each channel, whose products between positions take the most memory, the backward
+pass computes each segment of chunks again.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def chunked_gated_delta(
 
     inputs = [q.astype(whole)[:, :, :, None], k.astype(whole)[:, :, :, None], by_head(v), by_head(g), by_head(beta)]
     rule, most = (_channel_chunks, CHANNEL_SEGMENT) if per_channel else (_chunks, SEGMENT)
-    y, after = in_segments(rule, inputs, before, chunk, neutral=(0, 0, 0, 1, 0), most=most)
+    y, after = in_segments(rule, inputs, before, chunk, neutral=(0, 0, 0, 1, 0), most=most, recompute=per_channel)
     y = y.reshape(rows, length, heads, width)
     if mask is not None:
         y = y * mask[..., None, None]

@@ -1,4 +1,4 @@
-"""A recurrence over long sequences, a segment of chunks at a time; each segment is recomputed for its gradient."""
+"""A recurrence over long sequences, a segment of chunks at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ Chunks = Callable[..., tuple[mx.array, mx.array]]
 
 
 def in_segments(
-    chunks: Chunks, inputs: Sequence[mx.array], state: mx.array, chunk: int, neutral: Sequence[int], most: int
+    chunks: Chunks,
+    inputs: Sequence[mx.array],
+    state: mx.array,
+    chunk: int,
+    neutral: Sequence[int],
+    most: int,
+    recompute: bool = False,
 ) -> tuple[mx.array, mx.array]:
     """Outputs (B, T, G, R, Dv) and the last state of a chunkwise recurrence.
 
@@ -20,12 +26,13 @@ def in_segments(
         state: before the first position.
         chunk: positions in a chunk, C.
         neutral: for each input, the number that leaves the state unchanged, to pad the last chunk.
-        most: positions times heads computed at a time, at least one chunk. This bounds the memory beyond inputs,
-            outputs and one state for each segment.
+        most: positions times heads computed at a time, at least one chunk. This bounds the memory of the forward pass
+            beyond inputs, outputs and one state for each segment.
+        recompute: whether it bounds the memory of the gradient, too: each segment is computed again for it.
     """
     rows, length, groups = inputs[0].shape[:3]
     at_once = max(1, most // (rows * groups * max(x.shape[3] for x in inputs) * chunk)) * chunk
-    step = mx.checkpoint(chunks)
+    step = mx.checkpoint(chunks) if recompute else chunks
     outputs = []
     for start in range(0, length, at_once):
         taken = min(at_once, length - start)

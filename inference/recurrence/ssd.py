@@ -4,8 +4,8 @@ With a state S (dh, n), a step dt and a head's rate A < 0, the rule is (Dao and 
 
     S <- exp(dt * A) * S + dt * x B^T        y = S C + D * x
 
-mlx-lm's version works in chunks of 256 and keeps intermediate results for the gradient, several numbers per pair of
-positions. Here chunks are smaller, and the backward pass recomputes a segment of them.
+mlx-lm's version works in chunks of 256 and keeps several numbers per pair of positions for the gradient. Here chunks
+are smaller.
 """
 
 from __future__ import annotations
