@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inference.forward.fastmath import sigmoid
+from inference.forward.fastmath import TRACE, sigmoid
 from inference.forward.host_layers import Mlp, Norm, Positions
 from inference.forward.host_linear import FloatArray, Linear
 
 CHUNK = 64
 """Positions in a chunk."""
 _AT_ONCE = 1 << 17  # numbers of states updated at a time, to stay in a level 2 cache
+_LOG_TRACE = np.log(TRACE)
 _PARTS = {"conv1d", "norm", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"}
 
 
@@ -150,11 +151,9 @@ def _chunks(
     q, k, v = cut(q, size), cut(k, size), cut(v, width)
     rate = cut(beta)[..., None]
     total = np.cumsum(cut(gate), axis=-1, dtype=np.float64)
-    between = (total[..., :, None] - total[..., None, :]).astype(np.float32)
-    lower = np.tri(chunk, dtype=bool)
-    decay = np.exp(np.where(lower, between, np.float32(-np.inf)))
-    from_start = np.exp(total)[..., None].astype(np.float32)
-    to_end = np.exp(total[..., -1:] - total)[..., None].astype(np.float32)
+    between = np.where(np.tri(chunk, dtype=bool), total[..., :, None] - total[..., None, :], -np.inf)
+    decay, from_start = _factors(between), _factors(total)[..., None]
+    to_end = _factors(total[..., -1:] - total)[..., None]
     keys = k.swapaxes(-1, -2)
     readout = (q @ keys) * decay
     solve = _inverse((k @ keys) * (decay * (np.tri(chunk, k=-1, dtype=np.float32) * rate)))
@@ -170,6 +169,11 @@ def _chunks(
     return y.transpose(0, 3, 4, 1, 2, 5).reshape(rows, count * chunk, heads, width)[:, :fed]
 
 
+def _factors(logarithms: npt.NDArray[np.float64]) -> FloatArray:
+    """Their exponentials; 0 below `TRACE`."""
+    return np.exp(np.where(logarithms < _LOG_TRACE, -np.inf, logarithms).astype(np.float32))
+
+
 def _inverse(lower: FloatArray) -> FloatArray:
     """The inverse of 1 + `lower` (..., C, C), strictly lower triangular: blocks of 4, joined pair by pair."""
     size = lower.shape[-1]
@@ -182,6 +186,7 @@ def _inverse(lower: FloatArray) -> FloatArray:
     while width < size:
         for i in range(0, size, 2 * width):
             first, second = slice(i, i + width), slice(i + width, i + 2 * width)
-            out[..., second, first] = -(out[..., second, second] @ lower[..., second, first] @ out[..., first, first])
+            corner = out[..., second, second] @ lower[..., second, first] @ out[..., first, first]
+            out[..., second, first] = np.where(np.abs(corner) < TRACE, np.float32(0.0), -corner)
         width *= 2
     return out

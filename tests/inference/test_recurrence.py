@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 from mlx_lm.models import gated_delta, ssm
 
+from inference.forward import host_delta
 from inference.recurrence import chunked_gated_delta, chunked_ssd, install
+from inference.recurrence.decay import windows
+from inference.recurrence.triangular import unit_lower_inverse
 
 B, HK, HV, DK, DV = 2, 2, 4, 16, 8
 Arrays = list[mx.array]
@@ -141,6 +144,24 @@ def test_mamba_2_is_mlx_lms(length: int, masked: bool) -> None:
     slopes_found = slopes(lambda *a: chunked_ssd(*a, **options), arrays, weigh)
     slopes_expected = slopes(lambda *a: whole(*a, **options), arrays, weigh)
     assert max(off(a, b) for a, b in zip(slopes_found, slopes_expected, strict=True) if mx.any(b != 0)) < 1e-5
+
+
+def tiny_numbers(x: Any) -> int:
+    """How many numbers are so small that a CPU computes slowly with them, or with their products."""
+    size = np.abs(np.asarray(x))
+    return int(((size > 0) & (size < 9e-21)).sum())
+
+
+def test_nearly_closed_gates_make_no_subnormal_numbers() -> None:
+    gates = np.random.default_rng(0).uniform(1e-9, 1e-6, (2, 64, 1)).astype(np.float32)
+    assert tiny_numbers(np.cumprod(gates, axis=1)) > 0
+    assert tiny_numbers(windows(mx.array(gates))) == 0
+    corrections = np.stack([np.eye(64, k=-1, dtype=np.float32) * 1e-6] * 2)
+    expected = np.linalg.inv(np.eye(64) + corrections.astype(np.float64))
+    for inverse in (unit_lower_inverse(mx.array(corrections)), host_delta._inverse(corrections)):
+        assert tiny_numbers(inverse) == 0
+        assert off(inverse, expected) < 1e-7
+    assert tiny_numbers(host_delta._factors(np.linspace(-120.0, 0.0, 1000))) == 0
 
 
 @pytest.mark.parametrize("per_channel", [False, True])

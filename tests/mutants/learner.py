@@ -6,6 +6,36 @@ from tests.mutants.mutant import mutants
 
 MUTANTS = [
     *mutants(
+        "inference/recurrence/decay.py",
+        "tests/inference/test_recurrence.py::test_nearly_closed_gates_make_no_subnormal_numbers",
+        (
+            "subnormal-decays",
+            "mx.where(mx.abs(x) < fastmath.TRACE, 0.0, x)",
+            "x",
+            "a CPU trains hybrids with closed gates half as fast",
+        ),
+    ),
+    *mutants(
+        "inference/forward/host_delta.py",
+        "tests/inference/test_recurrence.py::test_nearly_closed_gates_make_no_subnormal_numbers",
+        (
+            "subnormal-corrections",
+            "np.where(np.abs(corner) < TRACE, np.float32(0.0), -corner)",
+            "-corner",
+            "a CPU reads prompts for hybrids with closed gates half as fast",
+        ),
+    ),
+    *mutants(
+        "inference/recurrence/segments.py",
+        "tests/inference/test_recurrence.py::test_memory_is_that_of_a_few_chunks",
+        (
+            "nothing-computed-again",
+            "mx.checkpoint(chunks) if recompute else chunks",
+            "chunks",
+            "gates per channel take three times the memory",
+        ),
+    ),
+    *mutants(
         "legos_train/model/site_logits.py",
         "tests/inference/test_zoo_training.py::test_two_positions_follow_a_shared_beginning",
         (
