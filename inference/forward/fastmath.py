@@ -28,7 +28,8 @@ __all__ = ["distribution", "exp", "in_numpy", "in_software", "lazily", "sigmoid"
 
 TRACE = 1e-20
 """A recurrence takes factors closer to 0 for 0: nothing survives them. Otherwise products of nearly closed gates become
-subnormal numbers, with which a CPU computes ten times as long."""
+subnormal numbers, with which a CPU takes many times as long."""
+
 _BLOCK = 1 << 15  # numbers processed at a time: 128 KiB of float32, part of a level 2 cache
 
 
