@@ -26,7 +26,7 @@ from inference.forward.exponentials import in_software, silu
 
 __all__ = ["distribution", "exp", "in_numpy", "in_software", "lazily", "sigmoid", "silu", "softmax", "swiglu"]
 
-TRACE = 1e-20
+NEGLIGIBLE = 1e-20
 """A recurrence takes factors closer to 0 for 0: nothing survives them. Otherwise products of nearly closed gates become
 subnormal numbers, with which a CPU takes many times as long."""
 

@@ -38,7 +38,7 @@ def product(x: FloatArray, weight: FloatArray, transposed: FloatArray) -> FloatA
     Args:
         x: (rows, in).
         weight: (out, in), contiguous.
-        transposed: (in, out): a view, or a copy with contiguous rows, which is faster where `keeps_copy`.
+        transposed: (in, out): a view, or a copy with contiguous rows, which is faster where `copy_pays`.
 
     Returns:
         (rows, out).
@@ -64,13 +64,13 @@ def product(x: FloatArray, weight: FloatArray, transposed: FloatArray) -> FloatA
 
 
 def undivided(rows: int, out: int, width: int) -> bool:
-    """Whether a product with a transposed copy of weights of this shape is the fastest, whatever they are made of."""
+    """Whether a single product with a transposed copy is the fastest way for weights of this shape."""
     if _threads(rows, out, width) > 1:
         return False
     return always_packs() or rows == 1 or rows > (FEW_ROWS if out * width <= _SMALL else _SOME_ROWS)
 
 
-def keeps_copy(out: int, width: int) -> bool:
+def copy_pays(out: int, width: int) -> bool:
     """Whether a transposed copy of weights of this shape makes products faster."""
     return out > width or (out * width <= _SMALL and not always_packs())
 

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inference.forward.fastmath import TRACE, sigmoid
+from inference.forward.fastmath import NEGLIGIBLE, sigmoid
 from inference.forward.host_layers import Mlp, Norm, Positions
 from inference.forward.host_linear import FloatArray, Linear
 
 CHUNK = 64
 """Positions in a chunk."""
 _AT_ONCE = 1 << 17  # numbers of states updated at a time, to stay in a level 2 cache
-_LOG_TRACE = np.log(TRACE)
+_LOG_NEGLIGIBLE = np.log(NEGLIGIBLE)
 _PARTS = {"conv1d", "norm", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"}
 
 
@@ -170,8 +170,8 @@ def _chunks(
 
 
 def _factors(logarithms: npt.NDArray[np.float64]) -> FloatArray:
-    """Their exponentials; 0 below `TRACE`."""
-    return np.exp(np.where(logarithms < _LOG_TRACE, -np.inf, logarithms).astype(np.float32))
+    """Their exponentials; 0 below `NEGLIGIBLE`."""
+    return np.exp(np.where(logarithms < _LOG_NEGLIGIBLE, -np.inf, logarithms).astype(np.float32))
 
 
 def _inverse(lower: FloatArray) -> FloatArray:
@@ -187,6 +187,6 @@ def _inverse(lower: FloatArray) -> FloatArray:
         for i in range(0, size, 2 * width):
             first, second = slice(i, i + width), slice(i + width, i + 2 * width)
             corner = out[..., second, second] @ lower[..., second, first] @ out[..., first, first]
-            out[..., second, first] = np.where(np.abs(corner) < TRACE, np.float32(0.0), -corner)
+            out[..., second, first] = np.where(np.abs(corner) < NEGLIGIBLE, np.float32(0.0), -corner)
         width *= 2
     return out

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.adapters import AdaptedLinear, AdapterVersion, Ranks
-from inference.forward.few_rows import FEW_ROWS, keeps_copy, product, undivided
+from inference.forward.few_rows import FEW_ROWS, copy_pays, product, undivided
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -90,7 +90,7 @@ class Linear:
     @property
     def copy_pays(self) -> bool:
         """Whether a transposed copy makes products faster."""
-        return keeps_copy(*self._weight.shape)
+        return copy_pays(*self._weight.shape)
 
     @property
     def nbytes(self) -> int:

@@ -17,9 +17,9 @@ _CLOSED = 1e-12
 """Smaller gates are raised to this value: next to nothing survives either way, and the gradient divides by the gate."""
 
 
-def without_traces(x: mx.array) -> mx.array:
-    """x, with 0 in place of numbers closer to 0 than `TRACE`."""
-    return mx.where(mx.abs(x) < fastmath.TRACE, 0.0, x)
+def flush_to_zero(x: mx.array) -> mx.array:
+    """x, with 0 in place of numbers closer to 0 than `NEGLIGIBLE`."""
+    return mx.where(mx.abs(x) < fastmath.NEGLIGIBLE, 0.0, x)
 
 
 def windows(gates: mx.array) -> mx.array:
@@ -44,7 +44,7 @@ def strictly_lower(size: int) -> mx.array:
 @mx.custom_function
 def _windows(gates: mx.array) -> Any:
     later = strictly_lower(gates.shape[-2])[..., None]
-    return without_traces(mx.cumprod(later * gates[..., None, :] + (1.0 - later), axis=-3))
+    return flush_to_zero(mx.cumprod(later * gates[..., None, :] + (1.0 - later), axis=-3))
 
 
 @_windows.vjp

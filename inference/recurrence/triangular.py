@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import mlx.core as mx
 
-from inference.recurrence.decay import without_traces
+from inference.recurrence.decay import flush_to_zero
 
 _FIRST = 4  # powers up to the cube of a block this small cannot grow
 
@@ -34,7 +34,7 @@ def _inverse(lower: mx.array) -> Any:
     while count > 1:
         count, width = count // 2, size // count
         first, second = inverse[..., 0::2, :, :], inverse[..., 1::2, :, :]
-        corner = without_traces(second @ _diagonal_blocks(lower, count)[..., width:, :width] @ first)
+        corner = flush_to_zero(second @ _diagonal_blocks(lower, count)[..., width:, :width] @ first)
         above = mx.concatenate([first, mx.zeros_like(first)], axis=-1)
         inverse = mx.concatenate([above, mx.concatenate([-corner, second], axis=-1)], axis=-2)
     return inverse[..., 0, :, :]

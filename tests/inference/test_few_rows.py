@@ -38,6 +38,29 @@ def test_every_way_gives_the_product(
         np.testing.assert_allclose(result, expected, atol=1e-3)
 
 
+@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "from_rows"),
+    [((2048, 128), (1, 17)), ((640, 900), (17,)), ((4096, 256), (1, 65))],
+    ids=["small", "small and narrow", "large"],
+)
+def test_a_copy_is_used_where_it_pays(
+    shape: tuple[int, int], from_rows: tuple[int, ...], packs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few_rows, "always_packs", lambda: packs)
+    weight = WIDE.reshape(-1)[: shape[0] * shape[1]].reshape(shape)
+    other = np.zeros_like(weight.T, order="C")  # not a copy: the result tells which was read
+    read = {
+        rows
+        for rows in (1, 2, 16, 17, 64, 65)
+        if not few_rows.product(np.ones((rows, shape[1]), "f4"), weight, other).any()
+    }
+    narrow = shape[0] < shape[1]
+    some = {1} & set(from_rows) | {rows for rows in (17, 64, 65) if rows >= from_rows[-1]}
+    assert read == ({1, 2, 16, 17, 64, 65} - ({1} if narrow else set()) if packs else some)
+    assert few_rows.copy_pays(*shape) == (not narrow or not packs)
+
+
 def test_matrices_of_few_slices_do_not_replace_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastblas, "threads", lambda: 8)
     assert len(NARROW) // few_rows.slice_size(4, *NARROW.shape) < 8

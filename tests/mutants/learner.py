@@ -10,7 +10,7 @@ MUTANTS = [
         "tests/inference/test_recurrence.py::test_nearly_closed_gates_make_no_subnormal_numbers",
         (
             "subnormal-decays",
-            "mx.where(mx.abs(x) < fastmath.TRACE, 0.0, x)",
+            "mx.where(mx.abs(x) < fastmath.NEGLIGIBLE, 0.0, x)",
             "x",
             "a CPU trains hybrids with closed gates half as fast",
         ),
@@ -20,7 +20,7 @@ MUTANTS = [
         "tests/inference/test_recurrence.py::test_nearly_closed_gates_make_no_subnormal_numbers",
         (
             "subnormal-corrections",
-            "np.where(np.abs(corner) < TRACE, np.float32(0.0), -corner)",
+            "np.where(np.abs(corner) < NEGLIGIBLE, np.float32(0.0), -corner)",
             "-corner",
             "a CPU reads prompts for hybrids with closed gates half as fast",
         ),
