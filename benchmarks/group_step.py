@@ -32,8 +32,8 @@ from benchmarks.models import SIZES, random_model
 from inference import recurrence
 from inference.loading import prepare_mlx
 from legos_envs import Episode, Trajectory, Turn
-from legos_train.batch import Batch, pack
 from legos_train.loss import LossSettings
+from legos_train.loss.batch import Batch, pack
 from legos_train.model.gradients import loss_and_grad
 from legos_train.model.lora import Weights, grad_norm
 from legos_train.model.policy import LoRAPolicy

@@ -21,7 +21,7 @@ from legos_train import Trainer
 from legos_train.cli.setting_flags import parse
 from legos_train.config import from_dict
 from legos_train.observe import eval_numbers
-from legos_train.players import actors
+from legos_train.rollout.players import actors
 from legos_train.run import build
 from legos_train.run.league_value import league_value
 from legos_train.run.payoff_games import fill_payoffs

@@ -33,8 +33,8 @@ from benchmarks import models
 from inference import clone_structure
 from inference.loading import prepare_mlx
 from legos_envs import Episode, Trajectory, Turn
-from legos_train.batch import Batch, pack
 from legos_train.loss import LossSettings, site_states
+from legos_train.loss.batch import Batch, pack
 from legos_train.model.gradients import loss_and_grad
 from legos_train.model.policy import LoRAPolicy
 

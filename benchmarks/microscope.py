@@ -33,11 +33,11 @@ from numpy.typing import NDArray
 from legos_envs import Episode, exact
 from legos_envs.records import Trajectory, Turn
 from legos_train import Trainer
-from legos_train.batch import Batch, pack
 from legos_train.config import from_dict
 from legos_train.credit import Advantages, make_credit
 from legos_train.evaluation import exact_values
 from legos_train.loss import LossSettings
+from legos_train.loss.batch import Batch, pack
 from legos_train.loss.batch_loss import policy_objective
 from legos_train.loss.penalties import distribution
 from legos_train.run import build

@@ -17,9 +17,9 @@ import numpy as np
 
 from benchmarks.microscope import PPO, Floats, Microscope
 from legos_envs import Episode
-from legos_train.batch import Batch, pack
 from legos_train.credit import Advantages, make_credit
 from legos_train.loss import LossSettings
+from legos_train.loss.batch import Batch, pack
 
 BATCHES, GAMES, DIRECTIONS = 40, 256, 12
 LIMIT = 6.6

@@ -22,9 +22,9 @@ import mlx.core as mx
 import numpy as np
 
 from legos_train import Trainer
-from legos_train.batch import Batch
 from legos_train.config import from_dict
 from legos_train.loss import objective
+from legos_train.loss.batch import Batch
 from legos_train.run import build
 
 

@@ -27,8 +27,8 @@ from inference import Engine, Request, SamplingParams
 from inference.forward import fastmath
 from inference.loading import prepare_mlx
 from legos_envs import Episode, Trajectory, Turn
-from legos_train.batch import Batch, pack
 from legos_train.loss import LossSettings
+from legos_train.loss.batch import Batch, pack
 from legos_train.model.gradients import loss_and_grad
 from legos_train.model.policy import LoRAPolicy
 

@@ -11,7 +11,7 @@ from make_algorithm_pages import TITLES, Algorithm, algorithms, summary
 from page_parts import docstring, put, table
 
 from legos_train import TrainConfig
-from legos_train.players.policy_kinds import POLICY_KINDS
+from legos_train.rollout.players.policy_kinds import POLICY_KINDS
 
 DOCS = Path(__file__).parent
 METHODS = {"credit": "credit.md", "loss": "training.md", "league": "league.md", "curriculum": "curriculum.md"}

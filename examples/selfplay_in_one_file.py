@@ -33,9 +33,9 @@ import legos_envs
 from inference import Engine, Request, SamplingParams, clone_structure, load
 from inference.text import Renderer
 from legos_envs import Episode, GameEnv, Runner, exact
-from legos_train.batch import Batch, pack
 from legos_train.credit import make_credit
 from legos_train.loss import distribution, penalties, tokens
+from legos_train.loss.batch import Batch, pack
 
 RANK, SCALE = 16, 8.0
 GAMES, STEPS, UPDATES, LEARNING_RATE = 256, 20, 4, 1e-3

@@ -26,8 +26,8 @@ from legos_envs.table import keyed_generator
 from legos_train.arena.request import EnvSlot, EpisodeRequest, TaskSampler, make_slot
 from legos_train.arena.seat_plan import SeatPlan
 from legos_train.errors import ConfigError
-from legos_train.players import Actor, actors
 from legos_train.rollout import Job
+from legos_train.rollout.players import Actor, actors
 
 if TYPE_CHECKING:
     from legos_train.arena.artifact_store import ArtifactStore

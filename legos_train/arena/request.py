@@ -13,8 +13,8 @@ from pettingzoo import AECEnv
 from legos_envs import Episode, records
 from legos_train.config import sections
 from legos_train.errors import ConfigError
-from legos_train.players import Actor, actors
 from legos_train.rollout import env_maker
+from legos_train.rollout.players import Actor, actors
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from inference import BUNDLED
 from legos_train.arena.request import JUDGE, EnvSlot
 from legos_train.league import sides_of
-from legos_train.players import Actor, actors
+from legos_train.rollout.players import Actor, actors
 
 if TYPE_CHECKING:
     from legos_train.league import League

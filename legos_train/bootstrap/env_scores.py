@@ -13,8 +13,8 @@ import legos_envs
 from legos_envs.policies import RandomPolicy, ScriptedPolicy
 from legos_envs.records import Episode, Trajectory
 from legos_train.bootstrap import measure, mixtures
-from legos_train.players import ModelPlayer, Player, actors
 from legos_train.rollout import Job, Rollouts
+from legos_train.rollout.players import ModelPlayer, Player, actors
 
 SETTINGS: dict[str, dict[str, str]] = {
     "state": {"memory": "state"},

@@ -19,7 +19,7 @@ from legos_envs.game import GameEnv, InfoSet
 from legos_envs.games import MATRIX_GAMES
 from legos_train.bootstrap import texts
 from legos_train.evaluation import exact_values
-from legos_train.players import ModelPlayer, words
+from legos_train.rollout.players import ModelPlayer, words
 
 
 class Evenness(NamedTuple):

@@ -15,7 +15,7 @@ from legos_train.cli.arguments import Parser
 from legos_train.cli.playing_flags import add_drawing, add_loading, chosen
 from legos_train.errors import PolicyError
 from legos_train.observe import plain_text
-from legos_train.players import ModelPlayer, words
+from legos_train.rollout.players import ModelPlayer, words
 
 DESCRIPTION = """Chat with a model, a run or a server, in the terminal. Piped input is read as one message per line.
 

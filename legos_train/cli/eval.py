@@ -11,7 +11,7 @@ from legos_train.cli.eval_text import comparison_text, ending, row_text
 from legos_train.cli.playing_flags import add_playing, chosen, env_names
 from legos_train.evaluation import Session, SessionOptions
 from legos_train.observe import plain_text
-from legos_train.players import words
+from legos_train.rollout.players import words
 
 DESCRIPTION = f"""Evaluate policies without training: every policy in every seat, on the same seeds.
 

@@ -116,7 +116,7 @@ def find_adapter(spec: str, scratch: Path) -> tuple[str | None, Path]:
         PolicyError, ExportError: no such adapter exists.
     """
     from legos_train.export import is_checkpoint, peft, unpack
-    from legos_train.players import words
+    from legos_train.rollout.players import words
 
     if (Path(spec) / peft.CONFIG).is_file():
         config, _ = peft.read_config(Path(spec) / peft.CONFIG)

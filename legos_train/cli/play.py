@@ -22,7 +22,7 @@ from legos_train.cli.playing_flags import add_asking, chosen
 from legos_train.config import parse_assignments
 from legos_train.evaluation import outcomes
 from legos_train.observe import plain_text
-from legos_train.players import actors, replies, words
+from legos_train.rollout.players import actors, replies, words
 
 WIDEST, LONGEST = 100, 600
 """Maximum columns of text, and maximum characters shown of an answer after the game."""

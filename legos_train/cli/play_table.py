@@ -18,7 +18,7 @@ from legos_envs.policies import HumanPolicy, written
 from legos_train.observe import plain_text
 
 if TYPE_CHECKING:
-    from legos_train.players import ModelPlayer
+    from legos_train.rollout.players import ModelPlayer
 
 HELP = """\
   an action      with or without its brackets, in any case: bet, [bet], BET

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from inference.types import NUMBERS, Threads
 from legos_train.cli.arguments import ENV, Parser
 from legos_train.evaluation import SessionOptions
-from legos_train.players.words import PlayerOptions
+from legos_train.rollout.players.words import PlayerOptions
 from legos_train.settings import DRAW_OPTIONS
 
 Options = TypeVar("Options", bound=PlayerOptions)

@@ -21,7 +21,7 @@ from legos_train.cli.arguments import Parser
 from legos_train.cli.playing_flags import add_loading
 from legos_train.errors import PolicyError
 from legos_train.export import unpack
-from legos_train.players import words
+from legos_train.rollout.players import words
 
 DEFAULTS = Settings()
 

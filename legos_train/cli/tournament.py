@@ -10,7 +10,7 @@ from typing import Any
 from legos_train.cli.arguments import Parser
 from legos_train.cli.playing_flags import add_playing, chosen, env_names
 from legos_train.evaluation import Session, SessionOptions, crossplay
-from legos_train.players import words
+from legos_train.rollout.players import words
 
 DESCRIPTION = f"""Play every policy against every other in every env, in all seats, on the same seeds.
 

@@ -26,7 +26,7 @@ from legos_train.config import (
 )
 from legos_train.errors import ConfigError, NothingToLearn
 from legos_train.evaluation import env_words
-from legos_train.players import actors
+from legos_train.rollout.players import actors
 
 PLAIN = "kuhn"
 DESCRIPTION = """Train a model by self-play. Plain `legos train` is `--preset kuhn`: the bundled model on Kuhn poker."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from legos_train.config.sampling_settings import SeatSampling
-from legos_train.players.actors import checked_word, listed
+from legos_train.rollout.players.actors import checked_word, listed
 from legos_train.settings import Arguments, Section, as_entries
 
 

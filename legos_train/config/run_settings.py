@@ -36,7 +36,7 @@ from legos_train.credit import CreditSettings
 from legos_train.errors import ConfigError
 from legos_train.league import LeagueSettings
 from legos_train.loss import LossSettings
-from legos_train.players import actors, replies
+from legos_train.rollout.players import actors, replies
 from legos_train.settings import Arguments, Section, as_entries, as_named
 
 if TYPE_CHECKING:

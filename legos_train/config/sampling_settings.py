@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from pydantic import Field
 
 from legos_train.errors import ConfigError
-from legos_train.players import Actor, actors
+from legos_train.rollout.players import Actor, actors
 from legos_train.settings import DRAW_OPTIONS, Option, Section, settings_with
 
 

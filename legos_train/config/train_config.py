@@ -26,7 +26,7 @@ from legos_train.credit import METHODS
 from legos_train.errors import ConfigError
 from legos_train.league import MODES
 from legos_train.loss import LOSSES
-from legos_train.players import replies
+from legos_train.rollout.players import replies
 
 
 class TrainConfig(RunSettings):

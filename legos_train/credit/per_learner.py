@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from legos_envs.records import Episode
-from legos_train.batch import seats_of
 from legos_train.credit.assigner import Advantages, CreditAssigner, check_method
+from legos_train.loss.batch import seats_of
 
 
 class PerLearner:

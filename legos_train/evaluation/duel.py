@@ -12,8 +12,8 @@ from legos_train.evaluation.games import Pairing, record
 from legos_train.evaluation.summary import Row, row
 
 if TYPE_CHECKING:
-    from legos_train.players import Player
     from legos_train.rollout import Rollouts
+    from legos_train.rollout.players import Player
 
 
 class NothingScored(ValueError):

@@ -16,8 +16,8 @@ from legos_train.evaluation.eval_tasks import EvalTask
 from legos_train.evaluation.exact_values import PolicyTable, action_probabilities, table_metrics
 from legos_train.evaluation.outcomes import OUTCOMES, competitive
 from legos_train.observe import eval_numbers
-from legos_train.players import Actor, ModelPlayer, Player, Roster, actors
 from legos_train.rollout import Rollouts
+from legos_train.rollout.players import Actor, ModelPlayer, Player, Roster, actors
 
 ENDS = {"mean": "ci95", "score": "score_ci95"}
 """The key of each number's interval in a row."""

@@ -17,7 +17,7 @@ from legos_train.errors import ConfigError
 from legos_train.evaluation.exact_values import MANY_POSITIONS, exact_names, solvable
 from legos_train.evaluation.outcomes import competitive, sides_by_info
 from legos_train.observe import eval_numbers
-from legos_train.players import Actor, actors
+from legos_train.rollout.players import Actor, actors
 
 SELF = "self"
 

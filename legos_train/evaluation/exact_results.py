@@ -18,7 +18,7 @@ from legos_train.evaluation.exact_values import (
 )
 from legos_train.evaluation.games import Pairing
 from legos_train.observe import ProgressLine
-from legos_train.players import actors
+from legos_train.rollout.players import actors
 
 
 class ExactResults:

@@ -13,10 +13,10 @@ from pettingzoo import AECEnv
 
 from legos_envs import GameEnv, InfoSet, exact, parsing
 from legos_envs.game import Game
-from legos_train.players import words
+from legos_train.rollout.players import words
 
 if TYPE_CHECKING:
-    from legos_train.players import ModelPlayer
+    from legos_train.rollout.players import ModelPlayer
 
 PolicyTable = Mapping[InfoSet, Mapping[str, float]]
 """The probability of every legal move, in every information set."""

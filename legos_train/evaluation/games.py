@@ -14,7 +14,7 @@ from typing import Any
 
 from legos_envs.records import Episode, Trajectory, jsonable
 from legos_train.evaluation.outcomes import TIE, outcome_of
-from legos_train.players import actors
+from legos_train.rollout.players import actors
 
 Record = dict[str, Any]
 """A finished game as JSON values, see `record`."""

@@ -16,8 +16,8 @@ from legos_train.evaluation.games import Pairing, PlannedGame, keep_endings, rec
 from legos_train.evaluation.journal import Journal, line_of
 from legos_train.evaluation.outcomes import in_words
 from legos_train.observe import ProgressLine
-from legos_train.players import actors, words
 from legos_train.rollout import Job, Rollouts
+from legos_train.rollout.players import actors, words
 
 TOLERATED = (InferenceError, OSError)
 """Failures of endpoints; any other exception is a bug and is raised."""

@@ -20,7 +20,7 @@ from legos_train.evaluation.summary import Row, comparisons, row
 from legos_train.evaluation.system_prompts import system_prompts
 from legos_train.evaluation.trained_as import trained_otherwise
 from legos_train.observe import ProgressLine
-from legos_train.players import actors, replies, words
+from legos_train.rollout.players import actors, replies, words
 
 Played = list[tuple[Pairing, list[Record]]]
 """Pairings with the records of their games, in the order of the schedule."""

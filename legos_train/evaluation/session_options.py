@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from legos_train.players.words import Flag, PlayerOptions
+from legos_train.rollout.players.words import Flag, PlayerOptions
 
 Assignments = Sequence[str] | Mapping[str, Any]
 """Values by name, or texts `NAME=VALUE` as on the command line."""

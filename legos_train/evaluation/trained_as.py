@@ -8,7 +8,7 @@ from typing import Any
 
 from legos_train.evaluation.games import Pairing
 from legos_train.evaluation.session_options import SessionOptions
-from legos_train.players import replies, words
+from legos_train.rollout.players import replies, words
 from legos_train.settings import as_entries, with_none
 
 ASKED = {"thinking": "auto", "reply": "env"}

@@ -12,7 +12,7 @@ from inference import BUNDLED
 from legos_train.export.run_source import Source
 from legos_train.league import MODES
 from legos_train.observe import eval_numbers
-from legos_train.players import actors
+from legos_train.rollout.players import actors
 
 PLAYED = ("vs_random", "wins_vs_base", "return", "accuracy")
 LOCAL = ("run_dir", "init_adapter", "server", "logs")

@@ -26,7 +26,7 @@ def unpack(spec: str, folder: Path) -> tuple[str, Path]:
         ExportError: the checkpoint is damaged.
     """
     from legos_train.disk import bases, checkpoint_files, save_adapter
-    from legos_train.players import words
+    from legos_train.rollout.players import words
 
     base, checkpoint = words.locate(spec)
     assert checkpoint is not None  # a spec with a step is a run's
@@ -55,6 +55,6 @@ def unpack(spec: str, folder: Path) -> tuple[str, Path]:
 
 def _title(spec: str) -> str:
     from legos_train.config import TrainConfig
-    from legos_train.players import words
+    from legos_train.rollout.players import words
 
     return TrainConfig.load(Path(words.run_and_weights(spec)[0]) / "config.toml").title

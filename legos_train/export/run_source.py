@@ -62,7 +62,7 @@ def open_run(spec: str, scratch: Path) -> Source:
         ExportError: it is not a run, has not finished, or has no such weights.
         PolicyError: the checkpoint was not kept.
     """
-    from legos_train.players import words
+    from legos_train.rollout.players import words
 
     name, which = words.run_and_weights(spec)
     path = Path(name)

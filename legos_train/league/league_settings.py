@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from legos_train.league.modes import MODES, Mode
-from legos_train.players.actors import checked_word, listed
+from legos_train.rollout.players.actors import checked_word, listed
 from legos_train.settings import Section
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from legos_train.league.league import League
 from legos_train.league.league_settings import LeagueSettings
 from legos_train.league.modes import Mixture
 from legos_train.league.seating import Assignment, check_seats, draw, sides_of
-from legos_train.players import actors
 from legos_train.rollout import filters
+from legos_train.rollout.players import actors
 
 
 class Rival(NamedTuple):

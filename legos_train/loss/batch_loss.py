@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from legos_train.batch import Batch
+from legos_train.loss.batch import Batch
 from legos_train.loss.corrections import inside, truncated_weights, turn_means
 from legos_train.loss.loss_settings import LossSettings
 from legos_train.loss.penalties import (

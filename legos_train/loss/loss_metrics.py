@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from legos_train.batch import Batch
+from legos_train.loss.batch import Batch
 from legos_train.loss.batch_loss import correction, start_gap, turn_mask
 from legos_train.loss.corrections import turn_means
 from legos_train.loss.loss_settings import LossSettings

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.forward import fastmath
-from legos_train.batch import Batch
+from legos_train.loss.batch import Batch
 from legos_train.loss.penalties import distribution
 
 NUMBERS = 1 << 25

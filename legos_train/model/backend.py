@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from legos_train.batch import Batch
 from legos_train.loss import LossSettings
+from legos_train.loss.batch import Batch
 
 if TYPE_CHECKING:
     from legos_train.rollout import WeightReceiver

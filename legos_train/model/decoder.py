@@ -17,7 +17,7 @@ import mlx.core as mx
 import numpy as np
 
 from inference.forward import blocks
-from legos_train.batch import Batch
+from legos_train.loss.batch import Batch
 
 
 def site_hidden(model: Any, batch: Batch, prefix: int) -> mx.array:

@@ -9,8 +9,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from legos_train.batch import Batch
 from legos_train.loss import LossSettings, SiteStates, metrics, objective
+from legos_train.loss.batch import Batch
 from legos_train.model.lora import Weights, grad_norm
 from legos_train.model.policy import LoRAPolicy
 from legos_train.model.ranks import World

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from legos_train.batch import Batch
 from legos_train.config import TrainConfig
 from legos_train.errors import TrainingError
 from legos_train.loss import LossSettings
+from legos_train.loss.batch import Batch
 from legos_train.model.backend import FULL_ROW_VOCABULARY, GroupBytes, TrainerBackend
 from legos_train.model.step_numbers import combined
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from legos_train.batch import BatchByLearner
 from legos_train.errors import TrainingError
+from legos_train.loss.batch import BatchByLearner
 from legos_train.model.backend import GroupBytes
 from legos_train.model.learner import Learner
 from legos_train.model.population_backend import PopulationBackend

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.bounded_cache import BoundedCache
-from legos_train.batch import Batch
+from legos_train.loss.batch import Batch
 
 MOST, MOST_BYTES = 1 << 20, 256 << 20
 Compute = Callable[[Batch], mx.array]

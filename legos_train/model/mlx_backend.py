@@ -16,11 +16,11 @@ from mlx.utils import tree_flatten
 
 from inference.adapters import narrowest
 from inference.files import adapter_folder, tensors
-from legos_train.batch import Batch
 from legos_train.config import TrainConfig
 from legos_train.disk import bases
 from legos_train.errors import ConfigError, TrainingError
 from legos_train.loss import LossSettings
+from legos_train.loss.batch import Batch
 from legos_train.model.backend import ROUNDING, BackendState, Capabilities, Footprint, GroupBytes, Snapshot
 from legos_train.model.gradients import clip_grads, loss_and_grad, prepare
 from legos_train.model.lora import Weights
@@ -28,8 +28,8 @@ from legos_train.model.other_run import rescaled, snapshots_for
 from legos_train.model.policy import LoRAPolicy
 from legos_train.model.ranks import World
 from legos_train.model.weight_average import WeightAverage
-from legos_train.players import words
 from legos_train.rollout import WeightReceiver
+from legos_train.rollout.players import words
 
 
 class MLXBackend:

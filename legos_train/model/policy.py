@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from inference import UnsupportedModel, recurrence
 from inference.adapters import narrowest
 from inference.forward import fastmath
-from legos_train.batch import Batch
 from legos_train.config import sections
 from legos_train.disk import save_adapter
 from legos_train.errors import ConfigError
 from legos_train.loss import SiteStates, distribution, sites_at_once
+from legos_train.loss.batch import Batch
 from legos_train.model import recompute
 from legos_train.model.backend import FULL_ROW_VOCABULARY
 from legos_train.model.logprob_cache import LogprobCache

@@ -14,8 +14,8 @@ from typing import Any
 from inference.files import adapter_folder, tensors
 from legos_train.errors import ConfigError
 from legos_train.model.backend import GroupBytes, Snapshot, TrainerBackend
-from legos_train.players import actors, words
 from legos_train.rollout import WeightReceiver
+from legos_train.rollout.players import actors, words
 
 
 class PopulationBackend:

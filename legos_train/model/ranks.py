@@ -23,8 +23,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from legos_train.batch import Batch
 from legos_train.errors import ConfigError, RankLost, Stopped, TrainingError
+from legos_train.loss.batch import Batch
 from legos_train.model.rank_watch import Watch, host_of_rank_0
 
 Arrays = dict[str, mx.array]

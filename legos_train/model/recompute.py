@@ -15,7 +15,7 @@ import mlx.core as mx
 from mlx.utils import tree_flatten, tree_unflatten
 
 from inference.forward import fastmath
-from legos_train.batch import Batch
+from legos_train.loss.batch import Batch
 from legos_train.model.decoder import State, at_sites, embedded, through
 
 Outcome = tuple[mx.array, dict[str, mx.array]]

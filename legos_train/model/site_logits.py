@@ -14,8 +14,8 @@ from mlx import nn
 from inference import recurrence
 from inference.forward import blocks, seam
 from legos_envs.records import Episode, Trajectory, Turn
-from legos_train.batch import Batch, pack
 from legos_train.loss import SiteStates
+from legos_train.loss.batch import Batch, pack
 from legos_train.model.decoder import site_hidden
 from legos_train.model.last_feed_forward import at_sites
 from legos_train.model.shared_prefix import has_plain_cache, hidden_states, windows_of

@@ -14,8 +14,8 @@ import numpy as np
 
 from legos_envs.records import Episode, Trajectory
 from legos_envs.table import keyed_generator
-from legos_train.players import actors
 from legos_train.rollout.jobs import NOT_FINITE, NOT_TRAINED_HERE, TAKEN_BACK, UNSCORED
+from legos_train.rollout.players import actors
 
 R = TypeVar("R")
 VOID = (NOT_FINITE, TAKEN_BACK, UNSCORED)

@@ -18,8 +18,8 @@ import legos_envs
 from inference import Engine
 from inference.text import Renderer
 from legos_envs import Episode
-from legos_train.players import RemoteEngine, Roster, actors
 from legos_train.rollout.jobs import Job, mark_untrained
+from legos_train.rollout.players import RemoteEngine, Roster, actors
 from legos_train.rollout.rollouts import Rollouts
 
 MakeEnv = Callable[..., AECEnv]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from legos_envs.records import Episode, Trajectory, Turn
-from legos_train.players import Actor, actors
+from legos_train.rollout.players import Actor, actors
 
 NOT_FINITE = "a reward was not finite"
 TAKEN_BACK = "taken back by the environment"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from legos_envs import Decision, Runner
 from legos_envs.records import Turn
-from legos_train.players import ModelPlayer, Player, actors
 from legos_train.rollout.jobs import Job
+from legos_train.rollout.players import ModelPlayer, Player, actors
 
 if TYPE_CHECKING:  # policies of code and endpoints need no tokenizer
     from inference.text import Conversation

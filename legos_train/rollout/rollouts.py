@@ -19,9 +19,9 @@ from pettingzoo import AECEnv
 from inference import Completion, ContextOverflow, Request, SamplingParams, UnknownRequest
 from legos_envs import Decision, Episode, Runner
 from legos_envs.records import Turn
-from legos_train.players import Background, Engines, ModelPlayer
 from legos_train.rollout.jobs import Job
 from legos_train.rollout.live_episode import LiveEpisode, OpenTurn, turn_of
+from legos_train.rollout.players import Background, Engines, ModelPlayer
 from legos_train.rollout.slow_steps import SlowSteps, may_take_long
 
 

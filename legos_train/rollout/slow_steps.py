@@ -17,7 +17,7 @@ from typing import Any
 
 from pettingzoo import AECEnv
 
-from legos_train.players import Background
+from legos_train.rollout.players import Background
 
 QUICK = 0.25
 """Seconds to wait for a step, unless another one has taken longer and is still running."""

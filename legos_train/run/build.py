@@ -13,8 +13,8 @@ from legos_train.disk import RunDirectory
 from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer, eval_tasks_of, followed
 from legos_train.model import Learner, Learners, WeightStore, World, backends
-from legos_train.players import Actor, RemoteEngine, actors
 from legos_train.rollout import Generator, LocalGenerator
+from legos_train.rollout.players import Actor, RemoteEngine, actors
 from legos_train.run.all_actions.branches import Branches
 from legos_train.run.all_actions.decision_points import MirrorStep
 from legos_train.run.all_actions.decisions import DecisionTable

@@ -15,8 +15,8 @@ import numpy as np
 from inference.loading import is_here
 from legos_envs import Episode
 from legos_envs.tasks.problems import DataSetUnavailable
-from legos_train.batch import Batch, BatchByLearner
 from legos_train.config import TrainConfig, sizes
+from legos_train.loss.batch import Batch, BatchByLearner
 from legos_train.model import Learners, backends
 from legos_train.rollout import LocalGenerator
 from legos_train.run.build import arena_of, build, credit_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from legos_train.disk import MetricsFile, RunDirectory, bases
 from legos_train.observe import Result, eval_numbers, verdict
-from legos_train.players import actors
+from legos_train.rollout.players import actors
 from legos_train.run.parts.parts import Parts
 from legos_train.run.periodic_eval import AVERAGE, evaluate, publish_average
 from legos_train.run.records.report_facts import facts_of

@@ -14,7 +14,7 @@ from legos_envs.game import Game, InfoSet
 from legos_train.evaluation import exact_values
 from legos_train.league import League
 from legos_train.observe import eval_numbers
-from legos_train.players import actors
+from legos_train.rollout.players import actors
 from legos_train.run.parts.parts import Parts
 from legos_train.run.payoff_games import model_table
 

@@ -26,7 +26,7 @@ from legos_train.disk import MetricsFile, RunDirectory, bases, checkpoint, crash
 from legos_train.errors import ConfigError, NothingToLearn, PolicyError, RunError, Stopped
 from legos_train.model import World, joined
 from legos_train.observe import Progress, Result, eval_numbers, trackers
-from legos_train.players import actors
+from legos_train.rollout.players import actors
 from legos_train.run import same_run, state
 from legos_train.run.build import build
 from legos_train.run.finish import finish

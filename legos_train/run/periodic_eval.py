@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from legos_train.model import Snapshot
 from legos_train.observe import eval_numbers
-from legos_train.players import actors
+from legos_train.rollout.players import actors
 from legos_train.run.league_value import league_value
 from legos_train.run.parts.parts import Best, Parts
 

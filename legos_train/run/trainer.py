@@ -12,11 +12,11 @@ from legos_envs import Episode
 from legos_envs.play import wait_for
 from legos_envs.table import keyed_generator
 from legos_train.arena import Arena, EpisodeRequest
-from legos_train.batch import Batch, BatchByLearner, Encode, pack, seats_of
 from legos_train.config import TrainConfig
 from legos_train.disk import crashpoint
 from legos_train.errors import ConfigError, NothingToLearn, TrainingError
 from legos_train.loss import LossSettings
+from legos_train.loss.batch import Batch, BatchByLearner, Encode, pack, seats_of
 from legos_train.model import Learners
 from legos_train.rollout import Job, filters
 from legos_train.run.alarm_actions import respond

@@ -11,7 +11,7 @@ from inference import ServerUnavailable
 from legos_envs import Decision
 from legos_train.cli.chat import ChatSession
 from legos_train.cli.main import main
-from legos_train.players import words
+from legos_train.rollout.players import words
 
 
 class Echo:

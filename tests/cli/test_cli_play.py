@@ -128,7 +128,7 @@ def test_an_endpoint_that_does_not_answer_is_asked_again_if_you_like(
             raise InferenceError("nobody there")
         return "[check]"
 
-    monkeypatch.setattr("legos_train.players.words.Cast.player", lambda *_: silent)
+    monkeypatch.setattr("legos_train.rollout.players.words.Cast.player", lambda *_: silent)
     done = play("KuhnPoker-v0", "--seed", "1", said="check\n")
     assert (done.returncode, done.stderr) == (1, "error: nobody there\n") and "outcome" not in done.stdout
     done = play("KuhnPoker-v0", "--seed", "1", said="check\n\n\n", terminal=True)

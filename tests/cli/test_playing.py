@@ -127,7 +127,7 @@ class Engine:
 
 
 def against_a_model(engine: Engine, *lines: str, **player: Any) -> legos_envs.Episode:
-    from legos_train.players import ModelPlayer
+    from legos_train.rollout.players import ModelPlayer
 
     env = legos_envs.make("MatrixGame-v0", rounds=4, memory="chat")
     env.reset(seed=0)

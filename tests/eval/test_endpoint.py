@@ -18,8 +18,8 @@ from inference.client import BadAnswer
 from inference.client.retry import Retry
 from legos_envs import Decision
 from legos_train.cli.main import main
-from legos_train.players.chat_api import Reply, key_for, read_reply, split, too_long
-from legos_train.players.endpoint import EndpointPlayer
+from legos_train.rollout.players.chat_api import Reply, key_for, read_reply, split, too_long
+from legos_train.rollout.players.endpoint import EndpointPlayer
 from tests.eval.stub import Answer, Stub, chat, error, legal, serving
 
 QUICK = Retry(attempts=6, first=0.01, most=0.05, budget=10.0)
@@ -27,7 +27,7 @@ QUICK = Retry(attempts=6, first=0.01, most=0.05, budget=10.0)
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("legos_train.players.endpoint.PATIENT", QUICK)
+    monkeypatch.setattr("legos_train.rollout.players.endpoint.PATIENT", QUICK)
 
 
 def decision(seed: int = 1) -> Decision:

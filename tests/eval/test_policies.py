@@ -23,7 +23,7 @@ from legos_train.evaluation.outcomes import OUTCOMES
 from legos_train.evaluation.session import Session
 from legos_train.evaluation.session_options import SessionOptions
 from legos_train.evaluation.trained_as import prompted_roles, trained_args
-from legos_train.players.words import Cast, fingerprint, is_code, locate, read_weights
+from legos_train.rollout.players.words import Cast, fingerprint, is_code, locate, read_weights
 from legos_train.run.build import arena_of
 from tests.eval.stub import chat, legal, serving
 from tests.train.helpers import small

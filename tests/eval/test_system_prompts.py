@@ -9,7 +9,7 @@ import pytest
 
 from legos_train.cli.main import main
 from legos_train.evaluation import Session, SessionOptions
-from legos_train.players.endpoint import EndpointPlayer
+from legos_train.rollout.players.endpoint import EndpointPlayer
 from tests.eval.stub import chat, legal, serving
 
 

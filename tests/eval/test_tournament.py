@@ -16,7 +16,7 @@ from legos_train.cli.tournament import lines
 from legos_train.evaluation import crossplay
 from legos_train.evaluation.leaderboard import Leaderboard, LeaderboardError, Meeting, default_path
 from legos_train.evaluation.standings import online, payoffs, ratings, standings
-from legos_train.players import words
+from legos_train.rollout.players import words
 from tests.eval.stub import chat, error, legal, serving
 
 
@@ -174,7 +174,7 @@ def test_a_failing_endpoint_costs_its_games_only(
 ) -> None:
     from inference.client.retry import Retry
 
-    monkeypatch.setattr("legos_train.players.endpoint.PATIENT", Retry(attempts=2, first=0.01, most=0.02))
+    monkeypatch.setattr("legos_train.rollout.players.endpoint.PATIENT", Retry(attempts=2, first=0.01, most=0.02))
     with serving(lambda number, body: error(500, "out of order")) as stub:
         players = ["-m", "random", "-m", "optimal", "-m", stub.spec]
         arguments = ["KuhnPoker-v0", *players, "-n", "10", "--out", str(tmp_path / "t")]

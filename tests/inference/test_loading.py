@@ -143,7 +143,7 @@ def test_a_hub_model_is_pinned_by_its_revision(tmp_path: Path, monkeypatch: pyte
     import huggingface_hub
 
     from legos_train.config.sizes import SIZES, shape_of
-    from legos_train.players.words import locate
+    from legos_train.rollout.players.words import locate
 
     commit = "0123456789abcdef0123456789abcdef01234567"
     snapshot = tmp_path / "hub/models--org--name/snapshots" / commit

@@ -22,7 +22,7 @@ from inference.client.retry import Retry
 from inference.network import ProxyError, proxy_for, transport
 from legos_envs import Decision
 from legos_train.cli.main import main
-from legos_train.players.endpoint import EndpointPlayer, reach
+from legos_train.rollout.players.endpoint import EndpointPlayer, reach
 
 KEY = "a-key-of-the-tests-0123"
 

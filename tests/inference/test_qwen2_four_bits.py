@@ -24,7 +24,7 @@ from test_zoo import with_lora
 from inference import Engine, loading
 from legos_train import TrainConfig, Trainer, train
 from legos_train.config import from_dict
-from legos_train.players.actors import POLICY
+from legos_train.rollout.players.actors import POLICY
 from legos_train.run import build
 
 ON_CPU = mx.default_device().type == mx.DeviceType.cpu

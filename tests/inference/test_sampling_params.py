@@ -54,7 +54,7 @@ for refuse in (lambda: CompletionRequest(prompt="a", **wrong), lambda: checks.sa
 
 from legos_train import Actor, ConfigError, TrainConfig
 from legos_train.cli.chat import make_parser
-from legos_train.players.words import Cast
+from legos_train.rollout.players.words import Cast
 
 assert Actor("a", top_a=0.25).unusual == Cast(draw=SamplingParams(top_a=0.25)).body == {"top_a": 0.25}
 assert TrainConfig(sampling={"top_a": 0.25}).plain()["sampling"]["top_a"] == 0.25

@@ -9,8 +9,8 @@ import zoo
 
 from inference import UnsupportedModel
 from legos_envs.records import Episode, Trajectory, Turn
-from legos_train.batch import pack
 from legos_train.loss import LossSettings
+from legos_train.loss.batch import pack
 from legos_train.model import site_logits
 from legos_train.model.gradients import loss_and_grad
 from legos_train.model.policy import LoRAPolicy

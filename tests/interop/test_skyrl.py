@@ -22,9 +22,9 @@ import pytest
 
 from inference import load
 from legos_train import Trainer, train
-from legos_train.batch import Batch
 from legos_train.config import TrainConfig
 from legos_train.disk import MetricsFile
+from legos_train.loss.batch import Batch
 from legos_train.model.gradients import loss_and_grad
 from legos_train.model.policy import LoRAPolicy
 from legos_train.model.tinker.data import items, spread

@@ -147,7 +147,7 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "legos_train/batch/packing.py",
+        "legos_train/loss/batch/packing.py",
         "tests/train/test_batch_options.py",
         (
             "zero-advantages-kept",
@@ -163,7 +163,7 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "legos_train/batch/packing.py",
+        "legos_train/loss/batch/packing.py",
         BATCH,
         (
             "untrained-packed",
@@ -197,7 +197,7 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "legos_train/batch/arrays.py",
+        "legos_train/loss/batch/arrays.py",
         BATCH,
         (
             "sequence-mean-is-token-mean",

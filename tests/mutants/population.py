@@ -11,7 +11,7 @@ RESUMED = f"{TESTS}::test_a_resumed_run_is_the_uninterrupted_one"
 
 MUTANTS = [
     *mutants(
-        "legos_train/batch/by_learner.py",
+        "legos_train/loss/batch/by_learner.py",
         APART,
         (
             "everybody-learns-from-all",

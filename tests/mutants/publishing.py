@@ -132,7 +132,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *mutants(
-        "legos_train/players/remote.py",
+        "legos_train/rollout/players/remote.py",
         NAMES,
         (
             "one-name-for-all-runs",

@@ -12,7 +12,7 @@ FILTERS = "tests/train/test_league_filters.py"
 
 MUTANTS = [
     *mutants(
-        "legos_train/players/player.py",
+        "legos_train/rollout/players/player.py",
         HERE,
         (
             "seat-temperature-ignored",
@@ -22,7 +22,7 @@ MUTANTS = [
         ),
     ),
     *mutants(
-        "legos_train/players/roster.py",
+        "legos_train/rollout/players/roster.py",
         SEATS,
         (
             "roster-temperature-ignored",

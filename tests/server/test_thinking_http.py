@@ -10,7 +10,7 @@ import pytest
 from benchmarks.wire import Live
 from inference.server import Settings
 from legos_envs.play import Runner
-from legos_train.players.words import Cast
+from legos_train.rollout.players.words import Cast
 
 TALK = [{"role": "user", "content": "hi"}]
 

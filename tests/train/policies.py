@@ -8,8 +8,8 @@ from mlx.utils import tree_flatten
 from mlx_lm.models import gemma2, llama, qwen3
 
 from legos_envs.records import Episode, Trajectory, Turn
-from legos_train.batch import pack
 from legos_train.config.sections import LoRASettings
+from legos_train.loss.batch import pack
 from legos_train.model.policy import LoRAPolicy
 
 VOCABULARY = 64

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from inference import Completion, Request, UnknownAdapter, load_tokenizer
 from inference.files import tensors
 from legos_train import ConfigError
-from legos_train.batch import Batch
 from legos_train.disk import save_adapter
 from legos_train.loss import LossSettings, metrics
+from legos_train.loss.batch import Batch
 from legos_train.model import Capabilities, Snapshot
 from legos_train.model.backend import BackendState, Footprint, GroupBytes
 from legos_train.model.backends import Place

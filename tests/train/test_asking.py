@@ -10,10 +10,10 @@ import pytest
 
 from legos_envs.records import Episode, Trajectory, Turn, episode_from_json, episode_to_json
 from legos_train.arena import Arena
-from legos_train.batch import pack
 from legos_train.config import TrainConfig, from_dict
 from legos_train.errors import ConfigError
-from legos_train.players import replies
+from legos_train.loss.batch import pack
+from legos_train.rollout.players import replies
 from legos_train.run import train
 from legos_train.run.build import arena_of
 

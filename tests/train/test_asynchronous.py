@@ -14,8 +14,8 @@ import pytest
 from legos_envs import Decision
 from legos_envs.records import Episode, Trajectory, Turn, episode_from_json, episode_to_json
 from legos_train import Actor, Arena, ConfigError, EpisodeRequest, Trainer, TrainingError
-from legos_train.batch import pack
 from legos_train.errors import Stopped
+from legos_train.loss.batch import pack
 from legos_train.run import build, overlap
 from legos_train.run.alarm_actions import respond
 from legos_train.run.batch_generators import ProcessGenerator, make_batch_generator

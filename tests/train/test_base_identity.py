@@ -15,7 +15,7 @@ from legos_train.cli.main import main
 from legos_train.disk import bases
 from legos_train.errors import PolicyError
 from legos_train.model.other_run import read_snapshots
-from legos_train.players import words
+from legos_train.rollout.players import words
 from tests.train.helpers import small
 
 ANOTHER = "0" * 12

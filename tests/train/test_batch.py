@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legos_envs.records import Episode, Trajectory, Turn
-from legos_train.batch import pack
+from legos_train.loss.batch import pack
 
 
 def turn(prompt, action, logprobs=None, version=None):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from legos_envs.records import Episode, Trajectory, Turn
-from legos_train.batch import pack
+from legos_train.loss.batch import pack
 
 SURE, OPEN = math.log(0.999), math.log(0.5)
 

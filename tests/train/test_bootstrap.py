@@ -28,7 +28,7 @@ from legos_train.bootstrap.texts import Dialogue, Exchange
 from legos_train.bootstrap.tokenizer import ChatEncoder, train_tokenizer
 from legos_train.cli.main import main
 from legos_train.evaluation import exact_values
-from legos_train.players import ModelPlayer
+from legos_train.rollout.players import ModelPlayer
 
 TINY = Path(inference.__file__).parent / "models" / "tiny"
 ENVS = [(label, env) for label, env in measure.solvable()]

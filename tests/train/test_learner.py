@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from legos_train import TrainingError
-from legos_train.batch import Batch, pack
+from legos_train.loss.batch import Batch, pack
 from legos_train.model.backend import Capabilities, TrainerBackend
 from legos_train.model.learner import Learner
 from tests.train.helpers import small

@@ -12,8 +12,8 @@ import pytest
 
 from inference.forward import fastmath
 from legos_envs.records import Episode, Trajectory, Turn
-from legos_train.batch import pack
 from legos_train.loss import LOSSES, LossSettings, distribution, metrics, objective
+from legos_train.loss.batch import pack
 from legos_train.loss.penalties import entropy, kl_exact, kl_k3, token_logprobs
 from legos_train.loss.tokens import cispo, gspo, importance_sampling, ppo
 from tests.train.helpers import plain_loss

@@ -12,9 +12,9 @@ from mlx.utils import tree_flatten
 from mlx_lm.models.cache import KVCache, RotatingKVCache
 
 from legos_envs.records import Episode, Trajectory, Turn
-from legos_train.batch import pack
 from legos_train.config.sections import LoRASettings
 from legos_train.errors import ConfigError
+from legos_train.loss.batch import pack
 from legos_train.model import logprob_cache
 from legos_train.model import policy as policy_module
 from legos_train.model.gradients import loss_and_grad

@@ -13,12 +13,12 @@ import pytest
 
 from inference import load, read_adapter
 from legos_train import ConfigError, TrainConfig, Trainer, train
-from legos_train.batch import BatchByLearner
 from legos_train.config import sizes
 from legos_train.errors import PolicyError
+from legos_train.loss.batch import BatchByLearner
 from legos_train.model import Learner, Learners
 from legos_train.model.mlx_backend import MLXBackend
-from legos_train.players import words
+from legos_train.rollout.players import words
 from legos_train.run import build, estimate
 from legos_train.run.alarm_actions import respond
 from legos_train.run.parts.monitor import Alarm

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from legos_envs import Runner, make
-from legos_train.batch import Batch
+from legos_train.loss.batch import Batch
 from legos_train.model import Learner
 from legos_train.run import Trainer, dry_run
 from legos_train.run.dry_run import estimate, forecast

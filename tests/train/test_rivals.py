@@ -14,9 +14,9 @@ import pytest
 from inference import read_adapter
 from legos_envs import exact
 from legos_train import ConfigError, Trainer, train
-from legos_train.batch import BatchByLearner
 from legos_train.evaluation.exact_values import value_against
 from legos_train.league import RivalLeague
+from legos_train.loss.batch import BatchByLearner
 from legos_train.run import build
 from legos_train.run.alarm_actions import respond
 from legos_train.run.all_actions.decisions import spreads

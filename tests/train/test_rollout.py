@@ -14,8 +14,8 @@ from inference import Completion, Engine
 from inference.text import Renderer
 from legos_envs.policies import RandomPolicy
 from legos_envs.records import Turn
-from legos_train.players import ModelPlayer
 from legos_train.rollout import Job, Rollouts
+from legos_train.rollout.players import ModelPlayer
 
 
 @pytest.fixture(scope="module")

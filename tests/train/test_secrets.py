@@ -17,8 +17,8 @@ from inference.address import Address, SecretError, has_secret, hide_secrets
 from legos_train import Actor, TrainConfig
 from legos_train.cli.main import main
 from legos_train.errors import PolicyError
-from legos_train.players import RemoteEngine
-from legos_train.players.words import Cast
+from legos_train.rollout.players import RemoteEngine
+from legos_train.rollout.players.words import Cast
 from tests.eval.stub import chat, error, legal, serving
 
 CANARY = "cAnArY0nEtWoThReE"

@@ -18,7 +18,7 @@ from inference.loading import load
 from legos_train import ConfigError, TrainConfig, Trainer, train
 from legos_train.cli import main as cli
 from legos_train.disk import MetricsFile
-from legos_train.players import remote
+from legos_train.rollout.players import remote
 from legos_train.run import build
 from tests.inference.live import LiveServer, serving, wait_until
 from tests.inference.stub import stubs

@@ -13,7 +13,7 @@ import inference
 import legos_envs
 from legos_envs.records import Episode
 from legos_train.bootstrap import env_scores, measure
-from legos_train.players import ModelPlayer, actors
+from legos_train.rollout.players import ModelPlayer, actors
 
 SMALL = Path(inference.__file__).parent / "models" / "small"
 MOST, MOST_EXACT = 0.05, 0.01

@@ -14,8 +14,8 @@ import pytest
 
 from legos_envs.records import Episode, Trajectory, Turn
 from legos_train import ConfigError
-from legos_train.batch import Batch, pack
 from legos_train.config.sections import TinkerSettings
+from legos_train.loss.batch import Batch, pack
 from legos_train.model.tinker.data import items, spread
 from legos_train.model.tinker.reference import Reference
 from legos_train.model.tinker.service import HOSTED, Service

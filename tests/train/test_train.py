@@ -13,7 +13,7 @@ import pytest
 from inference import Engine
 from legos_envs import exact
 from legos_train import Trainer, TrainingError, train
-from legos_train.batch import pack
+from legos_train.loss.batch import pack
 from legos_train.model import mlx_backend as backend_module
 from legos_train.run import build
 from tests.train.helpers import small

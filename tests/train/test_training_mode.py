@@ -14,8 +14,8 @@ from mlx_lm.models import gated_delta
 from inference import Engine, Request, SamplingParams
 from inference.forward import host_forward
 from legos_envs.records import Episode, Trajectory, Turn
-from legos_train.batch import Batch, pack
 from legos_train.config import sections
+from legos_train.loss.batch import Batch, pack
 from legos_train.model.gradients import loss_and_grad
 from legos_train.model.policy import LoRAPolicy
 from legos_train.model.training_mode import modules_that_ask

@@ -16,7 +16,7 @@ import pytest
 from inference import Completion, InferenceError, Request, SamplingParams, UnknownAdapter
 from legos_train import Trainer
 from legos_train.errors import TrainingError
-from legos_train.players import RemoteEngine, remote
+from legos_train.rollout.players import RemoteEngine, remote
 from legos_train.run import build
 from tests.inference.live import LiveServer, wait_until
 from tests.train.helpers import small

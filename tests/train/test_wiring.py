@@ -22,12 +22,12 @@ import legos_envs
 from inference import Engine
 from inference.text import Renderer
 from legos_train import Result, Trainer, train
-from legos_train.batch import Batch
 from legos_train.evaluation.exact_values import exact_metrics
+from legos_train.loss.batch import Batch
 from legos_train.model.lora import grad_norm
 from legos_train.model.mlx_backend import MLXBackend
-from legos_train.players import ModelPlayer
-from legos_train.players.words import read_weights
+from legos_train.rollout.players import ModelPlayer
+from legos_train.rollout.players.words import read_weights
 from legos_train.run import build
 from tests.train.helpers import small
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from legos_train.batch import Batch
+from legos_train.loss.batch import Batch
 
 Floats = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from inference.thoughts import NO_LIMIT
 from legos_train.errors import ConfigError
 from legos_train.model.tinker.service import Service
 from legos_train.model.tinker.weights import RemoteWeights
-from legos_train.players import Background, actors
+from legos_train.rollout.players import Background, actors
 
 SERVICE_DRAWS = ("temperature", "top_p")
 """The numbers of `inference.DrawParams` that the sampling of the API has."""

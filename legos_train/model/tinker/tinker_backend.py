@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.files import tensors
-from legos_train.batch import Batch
 from legos_train.config import TrainConfig
 from legos_train.disk import save_adapter
 from legos_train.errors import ConfigError, TrainingError
 from legos_train.loss import LossSettings, batch_loss, metrics
+from legos_train.loss.batch import Batch
 from legos_train.model.backend import BackendState, Capabilities, Footprint, GroupBytes, Snapshot
 from legos_train.model.tinker.data import SampledSequence, items, spread
 from legos_train.model.tinker.probe import ProbeResult, probe

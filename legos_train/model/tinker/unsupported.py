@@ -8,7 +8,7 @@ from inference.types import UNCHANGED
 from legos_train.config import TrainConfig
 from legos_train.errors import ConfigError
 from legos_train.model.tinker.sampler import SERVICE_DRAWS
-from legos_train.players import actors
+from legos_train.rollout.players import actors
 
 SERVICE_LOSSES = ("ppo", "importance_sampling", "cispo")
 """The losses of the API, with ours of the same name; `TokenLoss.holds` says how each clips."""

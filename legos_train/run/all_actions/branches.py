@@ -17,8 +17,8 @@ from legos_train.credit import Advantages, ReturnScale
 from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer
 from legos_train.evaluation.exact_values import ScoredAction
-from legos_train.players import actors
 from legos_train.rollout import Job, filters
+from legos_train.rollout.players import actors
 from legos_train.run.all_actions.decision_points import Decisions, MirrorStep, played_by, turns_of
 
 FIRST_SALT = 1 << 32

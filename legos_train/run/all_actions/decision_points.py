@@ -13,7 +13,7 @@ from legos_envs import Episode
 from legos_envs.records import Trajectory, Turn
 from legos_train.credit import Advantages
 from legos_train.evaluation.exact_values import ScoredAction
-from legos_train.players import actors
+from legos_train.rollout.players import actors
 
 AdapterSeats = tuple[str | None, ...]
 """By player number, the league member in the seat; None: the learning policy, `policy.NAME` if there are several."""

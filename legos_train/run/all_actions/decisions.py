@@ -13,8 +13,8 @@ from legos_envs.records import Trajectory
 from legos_train.errors import ConfigError
 from legos_train.evaluation import Measurer
 from legos_train.evaluation.exact_values import ScoredAction, code_table, scored_answers
-from legos_train.players import actors
 from legos_train.rollout import Job
+from legos_train.rollout.players import actors
 from legos_train.run.all_actions.branches import Branches
 from legos_train.run.all_actions.decision_points import (
     TINY,

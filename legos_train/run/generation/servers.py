@@ -31,7 +31,7 @@ from inference.text import Conversation, Renderer, template_digest, tokenizer_di
 from legos_train.config import TrainConfig
 from legos_train.errors import ConfigError
 from legos_train.model import WeightStore, World
-from legos_train.players import RemoteEngine
+from legos_train.rollout.players import RemoteEngine
 
 logger = logging.getLogger(__name__)
 PROBE = "probe"

@@ -11,8 +11,8 @@ from inference import Engine
 from legos_train.errors import TrainingError
 from legos_train.league import League
 from legos_train.model import Learner, Learners, Snapshot
-from legos_train.players import actors
 from legos_train.rollout import Generator, WeightReceiver
+from legos_train.rollout.players import actors
 
 
 class WeightSync:

@@ -8,7 +8,7 @@ from inference.types import UNCHANGED
 from legos_train.arena import Arena, EnvSlot
 from legos_train.config import TrainConfig
 from legos_train.errors import ConfigError
-from legos_train.players import actors, replies
+from legos_train.rollout.players import actors, replies
 
 
 def check_format(config: TrainConfig, arena: Arena) -> None:

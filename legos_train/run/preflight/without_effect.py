@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from legos_train.config import TrainConfig, sections
 from legos_train.league import MODES
-from legos_train.players import words
+from legos_train.rollout.players import words
 from legos_train.settings import Section
 
 

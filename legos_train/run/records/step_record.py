@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from legos_envs import Episode
-from legos_train.batch import Batch, BatchByLearner
+from legos_train.loss.batch import Batch, BatchByLearner
 from legos_train.run.parts.parts import Parts
 from legos_train.run.parts.replay import ReplayBatch
 from legos_train.run.records.episode_metrics import episode_metrics, learner_metrics

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legos_envs.records import Episode, Turn
-from legos_train.batch.arrays import Batch, Counters, arrange
-from legos_train.batch.legal import Encode, LegalTokens
+from legos_train.loss.batch.arrays import Batch, Counters, arrange
+from legos_train.loss.batch.legal import Encode, LegalTokens
 
 
 def pack(

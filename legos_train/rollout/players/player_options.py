@@ -10,8 +10,8 @@ from inference import DrawParams
 from inference.text import RENDERERS
 from inference.thoughts import THINKING
 from inference.types import Dequantize, Threads
-from legos_train.players.actors import BUNDLED_TOKENS, CONNECTIONS, TIMEOUT, TOKENS
-from legos_train.players.replies import REPLIES
+from legos_train.rollout.players.actors import BUNDLED_TOKENS, CONNECTIONS, TIMEOUT, TOKENS
+from legos_train.rollout.players.replies import REPLIES
 
 LIMITS = ", ".join(f"{most} for `{model}`" for model, most in BUNDLED_TOKENS.items())
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from inference import DrawParams
 from legos_envs import Policy
-from legos_train.players.chat_api import checked_word as checked_word  # noqa: PLC0414  settings validate with it
-from legos_train.players.policy_kinds import ENDPOINT as ENDPOINT  # noqa: PLC0414
-from legos_train.players.policy_kinds import HUMAN as HUMAN  # noqa: PLC0414
-from legos_train.players.policy_kinds import listed as listed  # noqa: PLC0414
+from legos_train.rollout.players.chat_api import checked_word as checked_word  # noqa: PLC0414  settings validate with it
+from legos_train.rollout.players.policy_kinds import ENDPOINT as ENDPOINT  # noqa: PLC0414
+from legos_train.rollout.players.policy_kinds import HUMAN as HUMAN  # noqa: PLC0414
+from legos_train.rollout.players.policy_kinds import listed as listed  # noqa: PLC0414
 
 POLICY, BASE, LEAGUE = "policy", "base", "league:"
 OWN = (POLICY, BASE)

@@ -9,9 +9,9 @@ from pettingzoo import AECEnv
 
 from inference import DrawParams
 from inference.text import Renderer
-from legos_train.players.actors import BASE, LEAGUE, OWN, POLICY, TOKENS, Actor, adapter_name
-from legos_train.players.player import Engines, ModelPlayer, Player
-from legos_train.players.words import Cast
+from legos_train.rollout.players.actors import BASE, LEAGUE, OWN, POLICY, TOKENS, Actor, adapter_name
+from legos_train.rollout.players.player import Engines, ModelPlayer, Player
+from legos_train.rollout.players.words import Cast
 
 
 class Roster:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from legos_envs.records import Episode
-from legos_train.batch.arrays import Batch, Counters
+from legos_train.loss.batch.arrays import Batch, Counters
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from inference.thoughts import NO_LIMIT, ThoughtLimit
 from inference.types import UNCHANGED
 from legos_envs import Policy
 from legos_train.errors import PolicyError
-from legos_train.players.actors import TOKENS
+from legos_train.rollout.players.actors import TOKENS
 
 if TYPE_CHECKING:  # policies of code and endpoints need no tokenizer
     from inference.text import Renderer

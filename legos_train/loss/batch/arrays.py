@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from legos_train.batch.splitting import row_chunks
+from legos_train.loss.batch.splitting import row_chunks
 
 ROWS_APART = 32  # distinct rows per minibatch above which rows are drawn, not turns
 

@@ -14,8 +14,8 @@ from inference import BUNDLED
 from inference.files import adapter_folder, tensors
 from legos_train.disk import bases
 from legos_train.errors import PolicyError
-from legos_train.players.chat_api import is_endpoint
-from legos_train.players.policy_kinds import CODE_POLICIES, listed
+from legos_train.rollout.players.chat_api import is_endpoint
+from legos_train.rollout.players.policy_kinds import CODE_POLICIES, listed
 
 PUBLISHED = ("last", "average", "best")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from inference import Completion, Fleet, InferenceError, Request, UnknownAdapter
 from inference.address import OWN_KEY
-from legos_train.players.background import Background
+from legos_train.rollout.players.background import Background
 
 WAIT = 0.05  # seconds that a step waits for the first answer
 OUTAGE = 180.0  # seconds that all servers may be away; loading a large model takes one or two minutes

@@ -20,9 +20,9 @@ from inference import RequestRefused, ServerUnavailable, network
 from inference.client import BadAnswer, retry
 from inference.types import OBSERVATION
 from legos_envs import Decision
-from legos_train.players.actors import CONNECTIONS, TIMEOUT, TOKENS
-from legos_train.players.background import Background
-from legos_train.players.chat_api import Reply, error_text, key_for, key_name, read_reply, split, too_long
+from legos_train.rollout.players.actors import CONNECTIONS, TIMEOUT, TOKENS
+from legos_train.rollout.players.background import Background
+from legos_train.rollout.players.chat_api import Reply, error_text, key_for, key_name, read_reply, split, too_long
 
 LATER = (408, 409, 425, 429)
 HOPELESS = (301, 302, 303, 307, 308, 401, 402, 403, 404)

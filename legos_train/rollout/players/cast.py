@@ -16,16 +16,16 @@ from inference.thoughts import THINKING
 from inference.types import UNCHANGED, Dequantize, Threads
 from legos_envs import Policy, policies
 from legos_train.errors import PolicyError
-from legos_train.players.actors import TOKENS, default_tokens
-from legos_train.players.chat_api import checked_word, is_endpoint
-from legos_train.players.names import fingerprint, is_code, locate, read_weights
-from legos_train.players.player import ModelPlayer
-from legos_train.players.player_options import PlayerOptions
-from legos_train.players.replies import read_reply
-from legos_train.players.strategies import FILE, is_strategy, strategy_player
+from legos_train.rollout.players.actors import TOKENS, default_tokens
+from legos_train.rollout.players.chat_api import checked_word, is_endpoint
+from legos_train.rollout.players.names import fingerprint, is_code, locate, read_weights
+from legos_train.rollout.players.player import ModelPlayer
+from legos_train.rollout.players.player_options import PlayerOptions
+from legos_train.rollout.players.replies import read_reply
+from legos_train.rollout.players.strategies import FILE, is_strategy, strategy_player
 
 if TYPE_CHECKING:
-    from legos_train.players.endpoint import EndpointPlayer
+    from legos_train.rollout.players.endpoint import EndpointPlayer
 
 
 class Cast:
@@ -170,7 +170,7 @@ class Cast:
     def _endpoint(
         self, spec: str, draw: DrawParams, max_tokens: int | None, thinking_tokens: int | None, system: str | None
     ) -> EndpointPlayer:
-        from legos_train.players.endpoint import EndpointPlayer
+        from legos_train.rollout.players.endpoint import EndpointPlayer
 
         key = spec, draw, max_tokens, thinking_tokens, system
         if key not in self._endpoints:
@@ -216,7 +216,7 @@ class Cast:
         Raises:
             ServerUnavailable: one is not; the message names the endpoint.
         """
-        from legos_train.players.endpoint import reach
+        from legos_train.rollout.players.endpoint import reach
 
         for spec in dict.fromkeys(filter(is_endpoint, specs)):
             reach(spec)
