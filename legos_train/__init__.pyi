@@ -9,6 +9,6 @@ from .errors import TrainingError as TrainingError
 from .league import League as League
 from .model import TrainerBackend as TrainerBackend
 from .observe import Result as Result
-from .players import Actor as Actor
+from .rollout.players import Actor as Actor
 from .run import Trainer as Trainer
 from .run import train as train
