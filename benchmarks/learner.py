@@ -48,9 +48,11 @@ SIZES: dict[str, tuple[int, int, int, dict[str, int]]] = {
 
 
 def batch_of(rows: int, tokens: int, shared: int = 0) -> Batch:
-    """Rows with `shared` tokens in common at their start, of which the last quarter is trained."""
+    """Rows with `shared` tokens in common at their start. The last quarter of a row is trained, or what is not shared
+    if that is less.
+    """
     rng = np.random.default_rng(0)
-    answer = tokens // 4
+    answer = min(tokens // 4, tokens - shared)
     beginning = rng.integers(3, 2000, shared).tolist()
 
     def turn() -> Turn:
@@ -92,7 +94,7 @@ def measured(work: Callable[[], Any]) -> tuple[float, float]:
 def compare(size: str, options: argparse.Namespace) -> dict[str, Any]:
     hidden, layers, vocab, more = SIZES[size]
     model = models.random_model(hidden, options.layers or layers, vocab, **more)
-    batch, settings = batch_of(options.rows, options.tokens), LossSettings(kl=0.0)
+    batch, settings = batch_of(options.rows, options.tokens, options.shared), LossSettings(kl=0.0)
     policy = LoRAPolicy(model, seed=0, checkpoint_layers=options.checkpoint_layers)
 
     def step(max_tokens: int | None = None) -> None:
@@ -129,6 +131,7 @@ def main() -> None:
     parser.add_argument("--sides", default="learner,numpy,mlx-lm", help="which, the last being what others divide by")
     parser.add_argument("--rows", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--shared", type=int, default=0, help="tokens that all rows begin with, of --tokens")
     parser.add_argument("--layers", type=int, default=0, help="so many blocks instead of the size's")
     parser.add_argument("--checkpoint-layers", action="store_true", help="`optim.checkpoint_layers` of the learner")
     parser.add_argument("--repeats", type=int, default=3)

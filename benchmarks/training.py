@@ -27,6 +27,7 @@ from inference import Engine, Request, SamplingParams
 from inference.forward import fastmath
 from inference.loading import prepare_mlx
 from legos_envs import Episode, Trajectory, Turn
+from legos_train import TrainConfig
 from legos_train.loss import LossSettings
 from legos_train.loss.batch import Batch, pack
 from legos_train.model.gradients import loss_and_grad
@@ -64,7 +65,7 @@ def learning(model: Any, prompts: list[list[int]], repeats: int) -> list[dict[st
 
     def run(path: str) -> dict[str, float]:
         policy.logits.path, policy.logits.trims = path, path == "prefix"
-        return loss_and_grad(policy, batch, settings, max_tokens=16384)[2]
+        return loss_and_grad(policy, batch, settings, max_tokens=TrainConfig().max_batch_tokens)[2]
 
     def in_the_graph() -> dict[str, float]:
         with fastmath.lazily():

@@ -22,7 +22,6 @@ SMOKE: dict[str, Any] = {
     "model": "small",
     "steps": 2,
     "context": 4096,
-    "max_batch_tokens": 4096,
     "sampling": {"max_tokens": 96},
     "lora": {"rank": 8, "scale": 8.0},
     "optim": {"checkpoint_layers": False},

@@ -145,7 +145,7 @@ SIZES = {
 """Real models. Qwen3 and Qwen3.5 have a thinking switch; `4b-instruct` never thinks, base models may."""
 
 
-BUNDLED_SIZES = {"small": Size("small", {}, 1e-3, 16, 64, 64, 2048, 8192, 256, bits=32)}
+BUNDLED_SIZES = {"small": Size("small", {}, 1e-3, 16, 64, 64, 2048, 3072, 256, bits=32)}
 """The bundled model that reads every environment: runs of it learn in minutes on a CPU, without a download.
 
 With four times this learning rate, `gsm8k`, `self_distillation` and `proposer_solver` forgot what they learned."""

@@ -44,7 +44,7 @@ class Forecast:
 
     `measured`: steps of the run with growing numbers of episodes; `whole`: a full step, extrapolated from them;
     `legal`: one without invalid moves, if these end many episodes now (`OFTEN`);
-    `ceiling`: MLX's peak once a batch fills parts of the largest size, however many and long its episodes are.
+    `ceiling`: MLX's peak once a batch fills parts of the largest size with rows as long as those measured.
     """
 
     base: int
@@ -75,7 +75,7 @@ class Forecast:
                 f"base model      {_mib(self.base)}",
                 f"LoRA, optimiser, average  {_mib(self.state)} ({self.weights:,} weights trained)",
                 f"peak memory     {_mib(whole.peak)} of MLX in a step, {_mib(whole.process)} of the process",
-                f"at most         {_mib(self.ceiling)} of MLX, once longer episodes fill max_batch_tokens",
+                f"at most         {_mib(self.ceiling)} of MLX, once rows as long as these fill max_batch_tokens",
                 f"per episode     {now:.1f} turns{moving}, prompts of {last.tokens:.0f} tokens",
                 f"per step        {whole.play:.2f} s of play and {whole.learn:.2f} s of learning for {whole.size} "
                 f"episodes{how}",
@@ -194,9 +194,9 @@ def _step(trainer: Trainer, size: int, clock: Callable[[], float]) -> Measured:
     prompts = [len(t.prompt_tokens or ()) for e in episodes for x in e.trajectories.values() for t in x.turns]
     tokens = float(np.mean(prompts)) if prompts else 0.0
     peak = mx.get_peak_memory()
-    part = _largest_part(trainer.batch, parts.config.max_batch_tokens)
+    part, shared = _largest_part(trainer.batch, parts.config.max_batch_tokens)
     times = played - began, learned - played
-    return Measured(size, len(prompts), tokens, part, *times, peak, process_peak(), _broken(episodes))
+    return Measured(size, len(prompts), tokens, part, *times, peak, process_peak(), _broken(episodes), shared)
 
 
 def _broken(episodes: Sequence[Episode]) -> float:
@@ -206,11 +206,11 @@ def _broken(episodes: Sequence[Episode]) -> float:
     return len(known) / len(episodes)
 
 
-def _largest_part(batch: Batch | BatchByLearner | None, most: int) -> int:
-    """Maximum tokens computed at once."""
+def _largest_part(batch: Batch | BatchByLearner | None, most: int) -> tuple[int, int]:
+    """Maximum tokens computed at once, and those of them with which all rows begin."""
     batches = batch.parts.values() if isinstance(batch, BatchByLearner) else [batch] if batch is not None else []
     parts = [part for each in batches if len(each) for part, _ in each.parts(most)]
-    return max((p.prefix + p.distinct_rows * (p.tokens.shape[1] - p.prefix) for p in parts), default=0)
+    return max(((p.prefix + p.distinct_rows * (p.tokens.shape[1] - p.prefix), p.prefix) for p in parts), default=(0, 0))
 
 
 def _long(seconds: float) -> str:

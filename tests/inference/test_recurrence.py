@@ -103,6 +103,18 @@ def test_a_closed_gate_has_the_gradient_of_the_loop() -> None:
     assert off(slopes(chunked_gated_delta, arrays, weigh)[3], slopes(loop, arrays, weigh)[3]) < 1e-5
 
 
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_closed_gate_lets_nothing_earlier_through(per_channel: bool) -> None:
+    """However large it was: a millionth of it would be seen here."""
+    arrays = numbers(40, per_channel)
+    place = mx.arange(40)
+    arrays[2] = mx.where((place < 20)[:, None, None], 1e4, 1.0) * arrays[2]
+    arrays[3] = mx.where((place == 20).reshape(40, *[1] * (arrays[3].ndim - 2)), 0.0, arrays[3])
+    y, state = chunked_gated_delta(*arrays)
+    expected_y, expected_state = recurrence(arrays)
+    assert max(off(y[:, 20:], expected_y[:, 20:]), off(state, expected_state)) < 1e-5
+
+
 def test_equal_keys_do_not_lose_digits() -> None:
     """The powers of the matrix that is inverted reach 1e17 here; its inverse has entries of 0 and 1."""
     arrays = numbers(64, per_channel=False)

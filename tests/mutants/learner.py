@@ -16,6 +16,42 @@ MUTANTS = [
         ),
     ),
     *mutants(
+        "inference/recurrence/decay.py",
+        "tests/inference/test_recurrence.py::test_a_closed_gate_lets_nothing_earlier_through",
+        ("closed-gates-leak", "_CLOSED = 1e-12", "_CLOSED = 1e-6", "a closed gate keeps a millionth of the state"),
+    ),
+    *mutants(
+        "legos_train/loss/batch/splitting.py",
+        "tests/train/test_batch.py::test_a_long_shared_beginning_is_not_counted",
+        (
+            "beginning-counted",
+            "(len(chunks[-1]) + 1) * width > max_tokens",
+            "prefix + (len(chunks[-1]) + 1) * width > max_tokens",
+            "rows with a long prompt in common are parts of their own, and each computes the prompt",
+        ),
+    ),
+    *mutants(
+        "legos_train/run/extrapolation.py",
+        "tests/train/test_preflight.py::test_what_rows_begin_with_comes_on_top_of_the_largest_part",
+        (
+            "ceiling-without-beginning",
+            "(largest + highest.shared) / max",
+            "largest / max",
+            "a dry run promises less memory than a step with long prompts takes",
+        ),
+    ),
+    *mutants(
+        "legos_train/run/preflight/memory.py",
+        "tests/train/test_sizes.py::test_what_a_backward_pass_keeps_is_measured",
+        (
+            "rule-not-weighed",
+            "RULE, RULE_INPUTS = 3.0,",
+            "RULE, RULE_INPUTS = 1.0,",
+            "the estimate of a hybrid's memory is half of what it takes",
+        ),
+        ("kept-too-little", "KEPT, WORKED = 2.5, 6.0", "KEPT, WORKED = 1.0, 3.0", "estimates are too low"),
+    ),
+    *mutants(
         "inference/forward/host_delta.py",
         "tests/inference/test_recurrence.py::test_nearly_closed_gates_make_no_subnormal_numbers",
         (

@@ -206,7 +206,7 @@ def test_no_token_is_lost_or_invented(played, budget, count):
         assert read(part) == [expected[i] for i in places]
         for name, weights in whole.items():
             assert part.token_weights(name, 3.0).tolist() == weights[places].tolist()
-        computed = part.prefix + part.distinct_rows * (part.tokens.shape[1] - part.prefix)
+        computed = part.distinct_rows * (part.tokens.shape[1] - part.prefix)
         assert computed <= budget or part.distinct_rows == 1
     assert (found == 1).all()
     minis = list(batch.minibatches(count, seed=1))
@@ -235,6 +235,13 @@ def test_sites_are_not_counted_as_shared_when_a_budget_is_kept():
     assert batch.tokens.tolist() == [[1, 4, 6], [1, 4, 5]] and batch.prefix == 0  # column 0 has a site
     assert [part.distinct_rows for part, _ in batch.parts(5)] == [1, 1]
     assert [part.distinct_rows for part, _ in batch.parts(6)] == [2]
+
+
+def test_a_long_shared_beginning_is_not_counted():
+    """Else each of these rows would be a part of its own, and each would compute the beginning."""
+    batch = pack_all(*[episode([turn(range(3, 93), [93 + i, 9])], seed=i) for i in range(6)])
+    assert batch.prefix == 89
+    assert [part.distinct_rows for part, _ in batch.parts(6)] == [3, 3]
 
 
 def test_games_with_other_rules_become_other_parts():

@@ -65,6 +65,12 @@ def test_the_ceiling_is_a_part_of_the_largest_size() -> None:
     assert filled(steps, 50.0, 2000) == 150.0
 
 
+def test_what_rows_begin_with_comes_on_top_of_the_largest_part() -> None:
+    steps = [replace(step(64, 1.0, 1.0, 150.0, part=4000), shared=2000.0)]
+    assert filled(steps, 50.0, 16000) == pytest.approx(50.0 + 450.0)
+    assert continued(steps, 640, 16000).part == 18000
+
+
 @pytest.mark.slow
 def test_what_is_measured_is_what_the_loss_learns_from(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `expected` that is every action of every decision point, however few games are played."""

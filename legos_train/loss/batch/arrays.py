@@ -147,8 +147,8 @@ class Batch:
 
         Rows are first grouped by prefix, if computing a group's shared prefix once saves more than
         a part costs (a batch of several games has several rule texts), then by length, so that little is padding.
-        `max_tokens` bounds the tokens computed in a part: its shared prefix once plus the padded rest of its rows; a
-        longer row is its own part. None: no bound. Raises ValueError if `max_tokens` is less than 1.
+        `max_tokens` bounds the padded tokens of a part's rows after their shared prefix, which comes on top; a longer
+        row is its own part. None: no bound. Raises ValueError if `max_tokens` is less than 1.
         """
         chunks = row_chunks(self.tokens, self.lengths, self.rows, self.cols, max_tokens)
         if len(chunks) == 1:

@@ -12,6 +12,7 @@ PART_OVERHEAD = 512  # tokens whose computation costs about as much as one more 
 def row_chunks(tokens: Ints, lengths: Ints, rows: Ints, cols: Ints, max_tokens: int | None) -> list[list[int]]:
     """Row numbers of each part: families of rows with a common prefix, then by length, each chunk within `max_tokens`.
 
+    The prefix is not counted: every part computes it, so fewer rows in each would only compute it more often.
     Raises ValueError if `max_tokens` is less than 1.
     """
     if max_tokens is not None and max_tokens < 1:
@@ -24,7 +25,7 @@ def row_chunks(tokens: Ints, lengths: Ints, rows: Ints, cols: Ints, max_tokens: 
         chunks.append([])
         for place, (row, width) in enumerate(zip(order.tolist(), widths.tolist(), strict=True)):
             # widths ascend: this row is the widest of its chunk
-            full = max_tokens is not None and prefix + (len(chunks[-1]) + 1) * width > max_tokens
+            full = max_tokens is not None and (len(chunks[-1]) + 1) * width > max_tokens
             if chunks[-1] and (full or place in ends):
                 chunks.append([])
             chunks[-1].append(row)
