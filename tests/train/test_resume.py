@@ -110,7 +110,7 @@ def test_a_run_directory_is_not_overwritten_nor_shared(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="already holds a run"):
         train(config, quiet=True)
     other = small(tmp_path / "run", steps=1, batch_size=64, optim={"lr": 1.0})
-    with pytest.raises(RunError, match=r"\(batch_size: was 2, now 64; optim\.lr: was [\d.]+, now 1\.0\); leave"):
+    with pytest.raises(RunError, match=r"\(batch_size: was 2, now 64; optim\.lr: was [\d.]+, now 1\.0\); use those it"):
         train(other, resume=True, quiet=True)
 
 
