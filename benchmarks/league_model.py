@@ -13,7 +13,7 @@ the mixture.
 from __future__ import annotations
 
 import argparse
-import resource
+import time
 from typing import Any
 
 import legos_envs
@@ -48,13 +48,14 @@ def main() -> None:
     )
     options, rest = p.parse_known_args()
     for seed in options.seeds:
+        began = time.process_time()
         config = parse(rest, from_dict({**SETTINGS, **learners(options), "env": options.env, "seed": seed}))
         trainer = Trainer(build(config))
         try:
             for step in range(config.steps):
                 trainer.step()
                 if (step + 1) % options.every == 0 or step + 1 == config.steps:
-                    report(trainer, seed)
+                    report(trainer, seed, time.process_time() - began)
         finally:
             trainer.parts.close()
 
@@ -70,20 +71,19 @@ def learners(options: argparse.Namespace) -> dict[str, Any]:
     return {"learner": tables} if len(tables) > 1 else {}
 
 
-def report(trainer: Trainer, seed: int) -> None:
+def report(trainer: Trainer, seed: int, seconds: float) -> None:
     """One line: the NashConv of what there is after a step; in mirror play there is no mixture."""
     parts, league = trainer.parts, trainer.parts.league
     if league is not None:
         fill_payoffs(parts, league)
     numbers = {**parts.measurer.measure(actors.POLICY), **league_value(parts)}
-    used = resource.getrusage(resource.RUSAGE_SELF)
     print(
         f"seed {seed}  step {trainer.learner.step:4}  "
         + "".join(
             f"{key.rpartition('/')[0] or 'last'} {n:.4f}  " for key, n in numbers.items() if key.endswith("nash_conv")
         )
         + ("" if league is None else f"mixture {numbers[eval_numbers.MIXTURE]:.4f}  of {len(league.pool)} snapshots  ")
-        + f"{used.ru_utime + used.ru_stime:.0f} CPU-s",
+        + f"{seconds:.0f} CPU-s",
         flush=True,
     )
 

@@ -87,7 +87,7 @@ Runs named here that are not rows of the table started from an earlier `small`.
   7 ended at 0.027, 0.016 and 0.032.
 - *LeducPoker*: the NashConv is still falling after 110 steps; the preset takes 180 ([training](training.md)).
 """
-PRESETS = """## Three presets that are no environment's own
+PRESETS = """## Three presets that belong to no single environment
 
 | preset | number | seed | before | after | CPU s |
 |---|---|---|---|---|---|
@@ -113,8 +113,8 @@ PRESETS = """## Three presets that are no environment's own
     legos eval GSM8K-v0 -m runs/NAME/adapter -m small --opponent self -n 512 --no-exact --seed 5000000 \\
         --max-tokens 64 --arg level=0 --arg split=test
 
-The learning rates of *population* and *survivors* were chosen on seed 0, with an earlier `small`. Survivors lose the
-form that `GSM8K` rewards with 0.1: a right answer without it is kept as well.
+The learning rates of *population* and *survivors* were chosen on seed 0, with an earlier `small`. Models trained with
+*survivors* lose the format that `GSM8K` rewards with 0.1, since right answers without it are kept too.
 
 *Spiral* trains one policy on three games with the prompts of the paper, which `small` has never read: it forfeits 5
 to 48 % of its games by an illegal answer. Most of the gain comes from not doing so any more (*illegal*); in Kuhn poker

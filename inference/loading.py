@@ -144,7 +144,7 @@ def prepare_mlx() -> None:
     """
     if _users and os.getpid() not in _users:
         raise InferenceError(
-            f"this process is a fork of {_users[0]}, which has loaded a model; MLX would wait forever here. Start "
+            f"this process is a fork of {_users[0]}, which has loaded a model; MLX would hang here. Start "
             "processes with multiprocessing.get_context('spawn'), or load models only in the children"
         )
     _users[:] = [os.getpid()]

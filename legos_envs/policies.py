@@ -127,7 +127,7 @@ def _refuse_rounds(env: GameEnv) -> None:
         exact.graph_of(env.game)  # raises if it is merely too large
     if rounds != 1:
         often = "as many rounds as it takes here" if rounds is None else f"{rounds} rounds here (num_rounds)"
-        raise ValueError(f"{env.name} is played for {often}, and what is known of its information sets is for one")
+        raise ValueError(f"{env.name} is played for {often}, but its exact solution covers a single round")
 
 
 class HumanPolicy:

@@ -44,7 +44,7 @@ def group_key(params: SamplingParams) -> Hashable:
     given = [name for name in _UNSENT if getattr(params, name) != _DEFAULTS[name]]
     if given or params.max_tokens is None:
         wrong = f"cannot be asked for {' or '.join(given)}" if given else "need max_tokens, got None"
-        raise RequestRefused(400, f"calls of several prompts {wrong}; they take {', '.join(_SENT)} and seed")
+        raise RequestRefused(400, f"calls with several prompts {wrong}; they accept only {', '.join(_SENT)} and seed")
     key = (*_values(params), params.seed is None)
     try:
         hash(key)
@@ -143,7 +143,7 @@ def read(
         tokens, logprobs, reason = _tokens(choice, request, vocab)
         if choice.get("adapter_digest", digest) != digest:
             there = choice["adapter_digest"]
-            raise BadAnswer(f"{model!r} has other weights there: {there!r:.20} instead of {digest!r:.20}")
+            raise BadAnswer(f"the server has different weights for {model!r}: {there!r:.20} instead of {digest!r:.20}")
         out.append(
             Completion(
                 request_id=index,
@@ -169,16 +169,16 @@ def _tokens(choice: Json, request: Request, vocab: int | None) -> tuple[list[int
     if vocab is not None and max(tokens) >= vocab:
         raise BadAnswer(f"token {max(tokens)} is in an answer; the model has {vocab} tokens, from 0")
     if not isinstance(logprobs, list) or len(logprobs) != len(tokens):
-        raise BadAnswer(f"{len(tokens)} tokens do not have as many log-probabilities: {logprobs!r:.80}")
+        raise BadAnswer(f"{len(tokens)} tokens need as many log-probabilities; got {logprobs!r:.80}")
     if not all(isinstance(p, int | float) and -math.inf < p <= 1e-3 for p in logprobs):
         raise BadAnswer(f"token_logprobs holds invalid log-probabilities: {logprobs!r:.80}")
     params, reason = request.sampling, choice.get("finish_reason")
     if reason not in _REASONS:
-        raise BadAnswer(f"finish_reason is {reason!r:.80}; {' and '.join(_REASONS)} are known here")
+        raise BadAnswer(f"finish_reason is {reason!r:.80}; expected {' or '.join(_REASONS)}")
     most = params.max_tokens or 0
     stopped = params.stop_ids is None or tokens[-1] in params.stop_ids or bool(params.stop)
     if len(tokens) > most or (reason == "stop" and not stopped):
-        raise BadAnswer(f"{len(tokens)} tokens (at most {most} were wanted), ended by {reason!r} at {tokens[-1]}")
+        raise BadAnswer(f"{len(tokens)} tokens (at most {most} were requested), ended by {reason!r} at {tokens[-1]}")
     prompt = choice.get("prompt_token_ids")
     if prompt is not None and prompt != _plain(request.prompt):
         raise BadAnswer(f"the answer is to another prompt: {prompt!r:.60} instead of {request.prompt!r:.60}")

@@ -201,7 +201,7 @@ def _parts(answer: Any) -> tuple[Json, Json]:
 def _reason(choice: Json) -> FinishReason:
     reason = _field(choice, "finish_reason", str)
     if reason not in _REASONS:
-        raise BadAnswer(f"finish_reason is {reason!r:.80}; known are {', '.join(_REASONS)}")
+        raise BadAnswer(f"finish_reason is {reason!r:.80}; expected one of {', '.join(_REASONS)}")
     return _REASONS[reason]
 
 

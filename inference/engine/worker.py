@@ -164,7 +164,7 @@ class Worker:
             try:
                 self._sink(events)
             except Exception:
-                logger.exception("events of %d requests could not be handed over", len(events))
+                logger.exception("events of %d requests could not be delivered", len(events))
 
 
 class AsyncEngine:

@@ -192,7 +192,7 @@ def _cheapest(model: nn.Module, bank: AdapterBank, solo: SoloForward, verdicts: 
         host = host_forward.HostForward(model, own.vocab)
         if verdicts.agrees("numpy", partial(_host_agrees, host, own, solo, found)):
             return host
-        logger.info("%s runs in MLX: the faster pass in numpy gives other numbers", type(model).__module__)
+        logger.info("%s runs in MLX: the faster numpy pass gives different results", type(model).__module__)
     return own
 
 
@@ -209,7 +209,7 @@ def _batched(
     model: nn.Module, bank: AdapterBank, solo: SoloForward, verdicts: Verdicts
 ) -> tuple[MlxForward, Callable[[], list[Logits]]] | str:
     """The model's own call over slots, and a function that runs its trial; or why none gives the same numbers."""
-    reason = "rows of different lengths get other numbers in a batch than alone"
+    reason = "rows of different lengths give different results in a batch than on their own"
     for mask_axes in (1, 2):  # some designs have a separate axis for the heads of a group
         try:
             own = MlxForward(model, bank, mask_axes=mask_axes, agrees=verdicts.agrees)

@@ -213,7 +213,7 @@ class SlotKVCache:
     def _take_states(self, low: int, offsets: Sequence[int]) -> None:
         """Mark the states unusable until `close`: a failed pass may leave them half written."""
         if 0 in offsets and any(offsets):
-            raise RuntimeError(f"rows at their beginning have to be fed apart from others, got offsets {offsets}")
+            raise RuntimeError(f"rows at offset 0 must be fed separately, got offsets {offsets}")
         for slot, offset in enumerate(offsets, start=low):
             seen = self._seen.pop(slot, None)
             if offset and seen != offset:

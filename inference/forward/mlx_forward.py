@@ -119,7 +119,7 @@ class MlxForward:
         fits = self.plain and self.head is not None and whole and decoder.fits(model)
         self.own_decoder = fits and agrees(f"decoder, {mask_axes}", self._decoder_agrees)
         if fits and not self.own_decoder:
-            logger.info("%s runs by its own code: the faster pass gives other numbers", type(model).__module__)
+            logger.info("%s runs its own code: the faster pass gives different results", type(model).__module__)
 
     def over(self, model: nn.Module, vocab: int) -> MlxForward:
         """This forward pass for a model with more blocks of the same kind, and logits for `vocab` tokens."""

@@ -171,7 +171,7 @@ class Adapters:
         ]
         idle = [name for name in free if name not in running | self._held.keys()]
         if free and not idle:
-            busy = f"{self.most} adapters are loaded (--max-adapters), and those that may go have requests running"
+            busy = f"{self.most} adapters are loaded (--max-adapters), and those that could be evicted are in use"
             raise ServerError(429, f"{busy}; try again later", "rate_limit_error", retry_after=1)
         if not idle:
             raise ServerError(
@@ -180,7 +180,7 @@ class Adapters:
                 f"{IDLE_SECONDS / 60:g} minutes; unload one, or restart the server with more",
             )
         oldest = min(idle, key=self._used.__getitem__)
-        logger.warning("the adapter %r is evicted to make room: it has not been used for long", oldest)
+        logger.warning("the adapter %r is evicted to make room: it is the least recently used", oldest)
         await self._remove(oldest, for_good=False)
 
     async def _install(

@@ -136,7 +136,7 @@ class Server:
         while self._works() and time.monotonic() < end and not hurry():
             await asyncio.sleep(0.05)
         if self._works():
-            logger.warning("%d completions are cut off: the time to drain is up", self.engine.running)
+            logger.warning("%d completions cut off: the drain timeout has expired", self.engine.running)
             await self.engine.call(lambda engine: engine.abort_all())
 
     def _works(self) -> bool:

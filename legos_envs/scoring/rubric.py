@@ -50,7 +50,7 @@ class Rubric:
             raise ValueError(f"a rubric needs functions with different names; got {[*map(_name, functions)]}")
         given = [1.0] * len(functions) if weights is None else list(weights)
         if len(given) != len(functions) or not all(isinstance(w, int | float) and math.isfinite(w) for w in given):
-            raise ValueError(f"weights must be {len(functions)} finite numbers, one a function; got {weights!r}")
+            raise ValueError(f"weights must be {len(functions)} finite numbers, one per function; got {weights!r}")
         self.weights = dict(zip(self.functions, map(float, given)))
         self._takes = {name: _parameters(f) for name, f in self.functions.items()}
 

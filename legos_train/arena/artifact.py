@@ -107,8 +107,8 @@ def to_json(name: str, value: Any) -> str:
         raise ValueError(f"{name} must hold JSON values only ({error}); got {value!r:.200}") from None
     if json.loads(text) != value:
         raise ValueError(
-            f"{name} would come back from JSON changed (tuples become lists, keys become text): use lists and text "
-            f"instead; got {value!r:.200}"
+            f"{name} does not survive a JSON round trip (tuples become lists, keys become strings): use lists and "
+            f"strings; got {value!r:.200}"
         )
     return text
 

@@ -90,7 +90,7 @@ class EnvSlot:
                     kind = type(value).__name__
                     raise ConfigError(
                         f"{what} {name!r} of env {self.name!r} is of type {kind}, which config.toml cannot hold; "
-                        "give texts, numbers, lists or tables, or a class or function that makes the env"
+                        "give strings, numbers, lists or tables, or a class or function that makes the env"
                     ) from None
                 out[name] = f"<{getattr(value, '__qualname__', type(value).__qualname__)}>"  # the env is code anyway
         return out
@@ -144,11 +144,11 @@ def _maker(env: str | AECEnv | Callable[..., AECEnv], args: dict[str, Any]) -> C
     if callable(env):
         return lambda **more: env(**{**args, **more})
     if args:
-        raise ValueError(f"args {sorted(args)} cannot be given for an env that is made already: {env}")
+        raise ValueError(f"args {sorted(args)} cannot be given for an existing env: {env}")
 
     def copied(**more: Any) -> AECEnv:
         if more:
-            raise ValueError(f"kwargs {sorted(more)} cannot be given for an env that is made already: {env}")
+            raise ValueError(f"kwargs {sorted(more)} cannot be given for an existing env: {env}")
         return copy.deepcopy(env)
 
     return copied

@@ -32,10 +32,10 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 2048) -> Tokenizer:
 
     The thinking marks are added tokens without the "special" flag, as in Qwen3: a decoder keeps them in the text.
 
-    Raises ValueError if `vocab_size` leaves no room for the 256 bytes and the five marks.
+    Raises ValueError if `vocab_size` leaves no room for the 256 bytes and the five special tokens.
     """
     if vocab_size < 261:
-        raise ValueError(f"vocab_size must be at least 261 (256 bytes and 5 marks); got {vocab_size}")
+        raise ValueError(f"vocab_size must be at least 261 (256 bytes and 5 special tokens); got {vocab_size}")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [

@@ -17,7 +17,7 @@ PACKAGES = (
     DISTRIBUTION, "numpy", "pettingzoo", "gymnasium", "pydantic", "rich", "mlx", "mlx-lm", "transformers",
     "tokenizers", "safetensors", "scipy-openblas32", "threadpoolctl", "fastapi", "uvicorn", "httpx2", "textarena",
     "datasets", "pyarrow", "openskill", "scipy", "math-verify", "pydantic-monty", "wandb", "huggingface-hub", "peft",
-    "torch", "verifiers",
+    "torch", "verifiers", "lazy-loader", "tomli-w", "llguidance", "prometheus-client", "resvg-py", "tinker",
 )  # fmt: skip
 
 PREFIXES = (

@@ -98,9 +98,9 @@ class RunSettings(Section):
     max_rows: int = Field(default=256, ge=1)
     """Maximum distinct sequences the engine decodes at once; identical ones count once."""
     max_batch_tokens: int = Field(default=3072, ge=64)
-    """Maximum padded tokens in one forward and backward pass, which bounds a step's memory. What all of its rows begin
-    with comes on top, and a longer row is computed alone. On a CPU more are not faster; on a GPU, where this has not
-    been measured, more may suit small models."""
+    """Maximum padded tokens in one forward and backward pass, which bounds a step's memory. The prefix that all of its
+    rows share is not counted, and a longer row is computed alone. A larger value is no faster on a CPU; on a GPU, where
+    this has not been measured, it may suit small models."""
     context: int = Field(default=4096, ge=16)
     """Maximum tokens of a prompt and its action together; exceeding it is an invalid move."""
     lora: LoRASettings = LoRASettings()

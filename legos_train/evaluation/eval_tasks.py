@@ -149,7 +149,8 @@ def eval_tasks_of(arena: Arena, config: TrainConfig) -> list[EvalTask]:
         out.append(_held_out(entry, arena, config))
         if out[-1].prefix in begun:
             raise ConfigError(
-                f"eval.env {entry.label!r} has the name of a learner, and numbers are kept by name; give it another one"
+                f"eval.env {entry.label!r} is also the name of a learner, and metrics are stored by name; rename one "
+                "of them"
             )
     return out
 

@@ -119,8 +119,8 @@ def advice(values: Sequence[float], interval: Sequence[float], per_value: int, w
     if np.ptp(values) == 0:
         unseen = 1 - 0.05 ** (1 / n)
         return (
-            f"{what} was {mean:+.3g} on all {n} seeds: there is no interval, only that other results are rarer than "
-            f"{unseen:.1%} (95 % confidence)."
+            f"{what} was {mean:+.3g} on all {n} seeds, so there is no interval; with 95 % confidence, other results "
+            f"are rarer than {unseen:.1%}."
         )
     if not interval[0] <= 0 <= interval[1]:
         return None

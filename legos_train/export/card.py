@@ -80,7 +80,7 @@ def _numbers(source: Source) -> list[str]:
     games, seed, held_out = settings.get("games", 256), source.config.get("seed", 0), settings.get("env", [])
     apart = {str(one.get("name") or one["id"]): one for one in held_out if isinstance(one, dict)}
     if any(kind in PLAYED and env not in apart for env, _, kind in (key.rpartition("/") for key in after)):
-        note += f" Played ones are over {games} games on the seeds from {seed} on, every seat on each seed; in "
+        note += f" Played results are over {games} games on seeds from {seed} up, with every seat on each seed; in "
         note += "self-play a game counts for each of its seats."
     for env, one in apart.items():
         if any(key.startswith(f"{env}/") and _label(key).endswith(" played") for key in named):
@@ -91,7 +91,7 @@ def _numbers(source: Source) -> list[str]:
     if any((ends := eval_numbers.ends_of(after, key)) and not eval_numbers.is_point(ends) for key in named):
         note += " In brackets: 95 % intervals over the seeds."
     if any(key.rpartition("/")[2].startswith("return") for key in after):
-        note += " Returns without an opponent are means over games in which it has all the seats that it trained."
+        note += " Returns without an opponent are means over games in which it plays all the seats it was trained in."
     return ["| | before | after |", "|---|---|---|", *rows, "", note]
 
 

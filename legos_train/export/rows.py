@@ -217,6 +217,7 @@ def _agent_facts(data: dict[str, Any], trajectory: dict[str, Any]) -> Row:
         "agent": agent,
         "role": trajectory.get("role") or agent,
         "player": (data.get("players") or {}).get(agent, "policy"),
+        "learner": (trajectory.get("info") or {}).get("learner"),
         "trainable": bool(trajectory.get("trainable", True)),
         "trained": bool((data.get("trained") or {}).get(agent, False)),
         "why_not": (data.get("why_not") or {}).get(agent),
@@ -236,8 +237,8 @@ def _schema(by: str) -> Any:
     messages = pa.list_(pa.struct([("role", text), ("content", text)]))
     episode = [("episode", whole), ("env_id", text), ("env", text), ("seed", whole), ("group", text), ("step", whole)]
     episode += [("policy_version", whole), ("truncated", yes)]
-    agent = [("agent", text), ("role", text), ("player", text), ("trainable", yes), ("trained", yes)]
-    agent += [("why_not", text), ("outcome", text), ("return", number)]
+    agent = [("agent", text), ("role", text), ("player", text), ("learner", text)]
+    agent += [("trainable", yes), ("trained", yes), ("why_not", text), ("outcome", text), ("return", number)]
     if by == "turn":
         turn = [("turn", whole), ("messages", messages), ("action", text), ("reward", number), ("advantage", number)]
         turn += [("legal_actions", pa.list_(text)), ("finish_reason", text), ("sampled_by", whole)]

@@ -70,7 +70,7 @@ class League:
         self.ratings: dict[str, Skill] = {}
         self._rated = importlib.util.find_spec("openskill") is not None
         if settings.rule.draws and not self._rated:
-            warnings.warn(f"the league goes without ratings: {arguments.install('tasks')} for openskill", stacklevel=2)
+            warnings.warn(f"the league runs without ratings: {arguments.install('tasks')} for openskill", stacklevel=2)
 
     def standing(self, env: str | None = None) -> Standing:
         """The results in an env; None: in the first one."""
@@ -121,7 +121,7 @@ class League:
             ValueError: the name is taken.
         """
         if name in self.members or name == LEARNER:
-            raise ValueError(f"there is a member called {name!r} already; members are {self.members}")
+            raise ValueError(f"the league already has a member called {name!r}; members are {self.members}")
         evicted = []
         while len(self.pool) >= self.settings.pool:
             shares = [self.mixture(env=env) for env in self.standings] if self.settings.rule.needs_payoffs else []

@@ -59,7 +59,9 @@ def check_settings(new: TrainConfig, old: TrainConfig) -> None:
     changed = _changed(old.model_dump(exclude=display), new.model_dump(exclude=display))
     if changed:
         listed = "; ".join(changed)
-        raise RunError(f"cannot resume with other settings ({listed}); use those it was started with, or start a new --run-dir")
+        raise RunError(
+            f"cannot resume with other settings ({listed}); use those it was started with, or start a new --run-dir"
+        )
 
 
 def _changed(old: Any, new: Any, key: str = "") -> list[str]:

@@ -91,7 +91,7 @@ def test_equal_results_are_given_no_interval_and_few_of_them_no_winner(capsys: p
     assert main(command) == 0
     said = capsys.readouterr().out
     assert re.search(r"mean@1 +100.0%  \(95 % interval 63.1 .. 100.0\)", said)
-    assert "mean return +1.1000  (no interval)" in said and "on all 8 seeds: there is no interval" in said
+    assert "mean return +1.1000  (no interval)" in said and "on all 8 seeds, so there is no interval" in said
     row = {**ROW, "mean": 1.0, "zero_sum": True}
     won = {"ci95": (1.0, 1.0), "score_ci95": (1.0, 1.0)}
     assert "a is not shown to differ from b" in in_short({**row, **won, "seeds": 1})

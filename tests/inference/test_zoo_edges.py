@@ -168,7 +168,7 @@ def test_a_slot_says_how_much_its_states_have_seen() -> None:
             forward(kv, Fed(4, [2], one, [base], [0]))
         with pytest.raises(RuntimeError, match="slot 4 has seen None tokens, not the 3"):
             forward(kv, Fed(4, [3], one, [base], [0]))  # the pass before failed and may have left half a state
-        with pytest.raises(RuntimeError, match=r"fed apart from others, got offsets \[3, 0\]"):
+        with pytest.raises(RuntimeError, match=r"fed separately, got offsets \[3, 0\]"):
             forward(kv, Fed(0, [3, 0], np.array([[4], [4]], dtype=np.int32), [base] * 2, [0, 0]))
         with pytest.raises(RuntimeError, match="slot 0 has seen 3 tokens, not the 2 to be kept"):
             kv.snapshot(0, 2)

@@ -1,7 +1,7 @@
 """mlx-lm's architectures built small, with random weights: what the engine must serve right or refuse.
 
-`ZOO` says for each which path serves it (see inference/engine/runner.py); test_zoo.py checks that, and docs/engine.md
-repeats it.
+`ZOO` says for each which path serves it (see inference/engine/model_runner.py); test_zoo.py checks that, and
+docs/engine.md repeats it.
 """
 
 from __future__ import annotations

@@ -285,11 +285,11 @@ def test_branches_ask_the_learner_of_the_game() -> None:
                 "learner": [{"name": "random", "roles": SEATS}, PAIR[0]],
                 "league": {"mode": "fsp", "opponents": ["random"]},
             },
-            "learner 'random' has the name of a player in league.opponents",
+            "learner 'random' is also the name of a player in league.opponents",
         ),
         (
             {"learner": PAIR, "eval": {"env": [{"id": "KuhnPoker-v0", "name": "exploiter"}]}},
-            "eval.env 'exploiter' has the name of a learner",
+            "eval.env 'exploiter' is also the name of a learner",
         ),
         (
             {"learner": PAIR, "league": {"mode": "fixed", "opponents": ["random"]}},

@@ -34,7 +34,10 @@ WATCHED = {
         "reward", 'one role wins whatever the other does; try `credit.name = "rae"`, a league, or a fairer environment'
     ),
     "unscored": Monitored("unscored_rate", "the judge's verdicts cannot be parsed; give it another model (`actors`)"),
-    "invalid": Monitored("invalid_rate", "the policy loses the format; raise the KL weight or lower the learning rate"),
+    "invalid": Monitored(
+        "invalid_rate",
+        "the policy is drifting away from the answer format; raise the KL weight or lower the learning rate",
+    ),
     "illegal": Monitored("illegal_rate", "the policy's answers are not legal actions; raise the KL weight"),
     "idle": Monitored(
         "learning_updates", "steps pass without an update; see their `dropped`, `left_out` and `outcomes`"

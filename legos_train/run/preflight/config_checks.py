@@ -119,8 +119,8 @@ def _check_rivals(config: TrainConfig, arena: Arena) -> None:
     by_env = {name: arena.claims(slot) for name, slot in arena.envs.items()} if shared else {}
     if shared and (twice := {*arena.learners} & {*config.league.opponents}):
         raise ConfigError(
-            f"learner {sorted(twice)[0]!r} has the name of a player in league.opponents, and results are kept by name; "
-            "give it another one"
+            f"learner {sorted(twice)[0]!r} is also the name of a player in league.opponents, and results are stored by "
+            "name; rename one of them"
         )
     for name in arena.league_envs() if shared else ():
         if config.league.rule.needs_payoffs and len({*by_env[name]}) > 1:

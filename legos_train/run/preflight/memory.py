@@ -80,7 +80,7 @@ def needs(config: TrainConfig, size: sizes.Size) -> str:
             f"base model      {_gib(base)}{more}",
             f"LoRA, optimiser, average  {_gib(copies * trained * FULL)} ({trained:,} weights trained)",
             f"keys and values  at most {_gib(cache)}: {config.max_rows} rows of {context} tokens, {a_token:,} bytes "
-            "a token",
+            "per token",
             f"a backward pass  {_gib(usual)} for {part} tokens (max_batch_tokens), all trained; logits take "
             f"{_gib(logits)}",
             f"together        {_gib(rest + usual)}; at most {_gib(rest + most)}, if rows as long as the context, "
