@@ -12,7 +12,7 @@ from mlx.utils import tree_unflatten
 from inference.adapters.layers import linear_shapes, narrowest, other_layers
 from inference.adapters.slots import AdaptedLinear, Selection
 from inference.adapters.validation import Pairs, adapter_digest, check_adapter
-from inference.types import AdapterInfo, UnknownAdapter
+from inference.types import MAX_LORA_RANK, AdapterInfo, UnknownAdapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class AdapterVersion:
 class AdapterBank:
     """The adapters of one model: wraps its linear layers, checks and installs weights, and counts uses."""
 
-    def __init__(self, model: nn.Module, *, slots: int = 4, max_rank: int = 64) -> None:
+    def __init__(self, model: nn.Module, *, slots: int = 4, max_rank: int = MAX_LORA_RANK) -> None:
         self.max_rank = max_rank
         self.base = AdapterVersion(None, 0, "base", 0)
         self.shapes = linear_shapes(model)

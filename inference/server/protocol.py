@@ -7,14 +7,14 @@ change an answer but are not implemented are refused, unless their value has no 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, create_model, model_validator
 
 from inference.server.formats import ResponseFormat, TextFormat
 from inference.server.texts import MAX_CHOICES, ManyIds, Name, Seed, StopText, Strict, Text, Texts, TokenIds, only
 from inference.server.tools import ChatMessage, Messages, NamedToolChoice, ToolChoice, Tools, check_tools, dialogue
-from inference.types import NUMBERS, SamplingParams
+from inference.types import NUMBERS, PublishMode, SamplingParams
 
 
 def _conversation(messages: Sequence[ChatMessage]) -> str:
@@ -267,7 +267,7 @@ class LoadAdapter(Strict):
     lora_path: Annotated[str, Field(max_length=4096)]
     load_inplace: bool = True
     version: int | None = Field(default=None, ge=0, lt=1 << 62)
-    mode: Literal["pin", "keep", "wait", "abort"] = "pin"
+    mode: PublishMode = "pin"
 
 
 class UnloadAdapter(Strict):

@@ -90,20 +90,8 @@ def scored_answers(env: GameEnv, player: ModelPlayer, infos: Sequence[InfoSet]) 
     return {info: [next(answers) for _ in info.legal] for info in infos}
 
 
-def exact_metrics(
-    env: GameEnv,
-    players: Sequence[ModelPlayer],
-    info_sets: Sequence[InfoSet] | None = None,
-    report: ReportProgress | None = None,
-) -> dict[str, float]:
-    """`policy_metrics` of models, and `illegal`: the mean probability of an answer that is not a legal action."""
-    infos = exact.info_sets(env.game) if info_sets is None else info_sets
-    probabilities, leftover = action_probabilities(env, players, infos, report)
-    return table_metrics(env, probabilities, leftover)
-
-
 def table_metrics(env: GameEnv, policy: PolicyTable, leftover: Mapping[InfoSet, float]) -> dict[str, float]:
-    """`policy_metrics`, and `illegal`: the mean of the probabilities that are left over."""
+    """`policy_metrics`, and `illegal`: the mean of what is left over, the probability of answers that are no action."""
     return {**policy_metrics(env, policy), "illegal": float(np.mean(list(leftover.values())))}
 
 
@@ -129,7 +117,7 @@ def policy_metrics(env: GameEnv, policy: PolicyTable) -> dict[str, float]:
 
 
 def exact_names(env: GameEnv) -> list[str]:
-    """The names of `exact_metrics`, without evaluating a policy."""
+    """The names of `table_metrics`, without evaluating a policy."""
     perfect = env.zero_sum and exact.graph_of(env.game).perfect_information
     rates = [f"{name}{seat}" for name in ("no_loss", "no_loss_optimal") for seat in ("", *_as_seats(env))]
     return ["nash_conv", *(["optimal_move", *rates] if perfect else []), "illegal"]

@@ -39,6 +39,7 @@ def lines() -> list[dict[str, Any]]:
                 turn.prompt_tokens, turn.action_tokens, turn.logprobs = [1, 2, 3], [4, 5], [-0.5, -0.25]
                 turn.policy_version, turn.finish_reason = number // 6, "stop"
         episode.group = f"{number // 6}/0"
+        episode.trajectories["player_0"].info["learner"] = "bluffer"
         found.append(
             rollout_line(
                 episode,

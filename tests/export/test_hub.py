@@ -126,7 +126,7 @@ def test_played_numbers_come_with_their_seeds(run_dir: Path, tmp_path: Path) -> 
     }
     told = hub.card(replace(open_run(str(path), tmp_path / "scratch"), result={**result, "average": exact}), None, None)
     assert "as player_0, exact" in told and "In brackets" not in told, "a seat's number is as exact as the whole"
-    assert "over 256 games on the seeds from 7 on" in card and "not trained on" not in card
+    assert "over 256 games on seeds from 7 up" in card and "not trained on" not in card
     held_out = {"id": "Debate-v0", "games": 12}
     config = TrainConfig(seed=7, eval={"env": [held_out]})  # type: ignore[arg-type]
     (path / "config.toml").write_text(to_toml(config))

@@ -58,6 +58,7 @@ def test_turns_in_both_formats(run_dir: Path, lines: list[Line], tmp_path: Path)
     kuhn = [row for row in found if row["env_id"] == "KuhnPoker-v0"]
     assert {row["advantage"] for row in kuhn} == {0.5} and {row["logprobs"][1] for row in kuhn} == {-0.25}
     assert {row["trained"] for row in kuhn} == {True, False} and {row["advantage"] for row in found} == {0.5, None}
+    assert all(row["learner"] == {"player_0": "bluffer"}.get(row["agent"]) for row in found)
     judge = [row for row in found if row["role"] == "judge"]
     assert judge and not any(row["trainable"] or row["trained"] for row in judge)
 

@@ -21,8 +21,9 @@ from mlx.optimizers import AdamW
 import legos_envs
 from inference import Engine
 from inference.text import Renderer
+from legos_envs import exact
 from legos_train import Result, Trainer, train
-from legos_train.evaluation.exact_values import exact_metrics
+from legos_train.evaluation.exact_values import action_probabilities, policy_metrics
 from legos_train.loss.batch import Batch
 from legos_train.model.lora import grad_norm
 from legos_train.model.mlx_backend import MLXBackend
@@ -129,7 +130,8 @@ def nash_conv() -> Iterator[Any]:
 
     def measure(weights: dict[str, np.ndarray]) -> float:
         engine.publish("one", {key: mx.array(value) for key, value in weights.items()}, scale=8.0, version=1)
-        return exact_metrics(env, [player, player])["nash_conv"]  # type: ignore[arg-type]
+        probabilities, _ = action_probabilities(env, [player, player], exact.info_sets(env.game))  # type: ignore[arg-type]
+        return policy_metrics(env, probabilities)["nash_conv"]  # type: ignore[arg-type]
 
     yield measure
     engine.close()
