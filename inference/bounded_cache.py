@@ -40,7 +40,7 @@ class BoundedCache(Generic[V]):
             return found[0]
 
     def put(self, key: Hashable, value: V) -> V:
-        """Keep a value, and return it. A value larger than the whole budget is not kept."""
+        """Keeps a value, and returns it. A value larger than the whole budget is not kept."""
         size = footprint(key) + footprint(value)
         with self._lock:
             self.nbytes -= self._kept.pop(key, (None, 0))[1]

@@ -51,7 +51,7 @@ class ModelInfo:
 def load(
     name_or_path: str | Path, adapter_path: str | Path | None = None, *, dequantize: Dequantize = "auto"
 ) -> tuple[nn.Module, Any, ModelInfo]:
-    """Load a model, its mlx-lm tokenizer wrapper, and where it came from.
+    """Loads a model, its mlx-lm tokenizer wrapper, and where it came from.
 
     Also prepares MLX for this machine: a fast BLAS, and no run-time C++ compiler on Linux CPUs. On a CPU the model
     computes in float32, see `widen`.
@@ -86,7 +86,7 @@ def load(
 
 
 def load_tokenizer(name_or_path: str | Path) -> Any:
-    """Load only the tokenizer of a model; its weights need not be downloaded. See `load`.
+    """Loads only the tokenizer of a model; its weights need not be downloaded. See `load`.
 
     Raises:
         ModelNotFound: nothing of that name.
@@ -124,7 +124,7 @@ _users: list[int] = []
 
 
 def release_streams() -> None:
-    """Finish this thread's work and release its MLX streams; nothing else in it may be using MLX.
+    """Finishes this thread's work and releases its MLX streams; nothing else in it may be using MLX.
 
     Streams belong to threads; one that outlives its thread aborts the process at exit on Linux. `load` gives the thread
     a new one.

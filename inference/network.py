@@ -90,7 +90,7 @@ def transport(url: str, limits: httpx2.Limits) -> httpx2.AsyncHTTPTransport:
 
 
 def _keepalive() -> list[tuple[int, int, int]]:
-    """Detect within a minute that the other machine is gone, even while waiting for a long completion."""
+    """Detects within a minute that the other machine is gone, even while waiting for a long completion."""
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):

@@ -46,7 +46,7 @@ Room = Callable[[int], AbstractContextManager[None]]
 
 
 def unpack(model: nn.Module, how: Dequantize = "auto", room: Room | None = None) -> None:
-    """Give the quantised layers of a model plain weights, depending on `how`; see the module.
+    """Gives the quantised layers of a model plain weights, depending on `how`; see the module.
 
     Args:
         model: changed in place; its weights may still be lazy.
@@ -207,7 +207,7 @@ class _ByteTable:
         return (slice(start, min(start + self._step, self.rows)) for start in range(0, self.rows, self._step))
 
     def unpack(self, rows: slice, out: FloatArray) -> None:
-        """Write rows (n, width) to `out`."""
+        """Writes rows (n, width) to `out`."""
         np.take(self._entries, self._words[rows], out=out.view(self._item), mode="clip")
         grouped = out.reshape(len(out), self._groups, -1)
         grouped *= self._scales[rows]

@@ -63,7 +63,7 @@ class AdapterBank:
         self._used: dict[int, AdapterVersion] = {0: self.base}
 
     def prepare(self, weights: Mapping[str, mx.array], *, scale: float) -> PreparedAdapter:
-        """Check and evaluate the weights: most of the work of publishing. Any thread may do it.
+        """Checks and evaluates the weights: most of the work of publishing. Any thread may do it.
 
         Raises AdapterError when they do not fit or are not finite.
         """
@@ -73,7 +73,7 @@ class AdapterBank:
         return PreparedAdapter(pairs, adapter_digest(weights, scale))
 
     def install(self, name: str, prepared: PreparedAdapter, *, version: int) -> AdapterVersion:
-        """Put the weights in a free slot, make them the current version of the name, and return that version."""
+        """Puts the weights in a free slot, makes them the current version of the name, and returns that version."""
         pairs = prepared.pairs
         slot = next(i for i in range(1, len(self._used) + 1) if i not in self._used)
         adapter = AdapterVersion(name, version, prepared.digest, slot, rank=max(a.shape[1] for a, _ in pairs.values()))
@@ -88,7 +88,7 @@ class AdapterBank:
         return adapter
 
     def unpublish(self, name: str) -> None:
-        """Remove a name; requests running under it finish. KeyError if there is no such name."""
+        """Removes a name; requests running under it finish. KeyError if there is no such name."""
         self._retire(self._current.pop(name))
 
     def find(self, name: str | None) -> AdapterVersion:
@@ -112,7 +112,7 @@ class AdapterBank:
         self._free(adapter)
 
     def select(self, adapters: Sequence[AdapterVersion], fed: int) -> None:
-        """Set the adapters of the rows in the next forward pass, in order, and how many tokens each row is fed."""
+        """Sets the adapters of the rows in the next forward pass, in order, and how many tokens each row is fed."""
         self._selection.rows, self._selection.fed = len(adapters), fed
         slots = [adapter.slot for adapter in adapters]
         if len(set(slots)) == 1:

@@ -150,7 +150,7 @@ class HttpClient(Client):
         return True
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Closes the connections."""
         await self._http.aclose()
 
     async def _repeat(self, method: str, path: str, body: wire.Json | None = None, session: str | None = None) -> Any:

@@ -111,7 +111,7 @@ class Client(Protocol):
         version: int,
         mode: PublishMode = "pin",
     ) -> str:
-        """Make LoRA weights the current version of a name, as `Engine.publish` does; returns their digest.
+        """Makes LoRA weights the current version of a name, as `Engine.publish` does; returns their digest.
 
         Repeating it changes nothing. Raises RequestRefused when they do not fit (400), or when this version is older
         than the last of the name or was published with other weights (409); the last version then keeps serving.
@@ -119,7 +119,7 @@ class Client(Protocol):
         ...
 
     async def unpublish(self, name: str) -> None:
-        """Remove an adapter; its running requests finish. RequestRefused 404 if there is none of that name."""
+        """Removes an adapter; its running requests finish. RequestRefused 404 if there is none of that name."""
         ...
 
     async def info(self) -> ServerInfo:
@@ -131,7 +131,7 @@ class Client(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close connections, and the engine if this client started it."""
+        """Closes connections, and the engine if this client started it."""
         ...
 
     async def __aenter__(self) -> Self:
@@ -151,7 +151,7 @@ def chat_options(
 def check_compatible(
     info: ServerInfo, base_digest: str, tokenizer_digest: str, template_digest: str, vocab: int
 ) -> None:
-    """Refuse a server that does not have the trainer's model: Incompatible names every difference."""
+    """Refuses a server that does not have the trainer's model: Incompatible names every difference."""
     ours = ServerInfo(PROTOCOL, info.model, base_digest, tokenizer_digest, template_digest, vocab, info.context)
     wrong = _unequal(info, ours)
     if wrong:

@@ -161,7 +161,7 @@ class LocalClient(Client):
         return self.engine.worker.healthy()
 
     async def close(self) -> None:
-        """End the engine, if this client started it."""
+        """Ends the engine, if this client started it."""
         if self._owned:
             self._owned = False
             await self.engine.close()

@@ -40,7 +40,7 @@ def check_name(name: str) -> str:
 
 
 def pack(weights: Mapping[str, Any] | PackedAdapter, scale: float) -> PackedAdapter:
-    """Evaluate weights (MLX or numpy arrays of float16, bfloat16 or float32) and copy them.
+    """Evaluates weights (MLX or numpy arrays of float16, bfloat16 or float32) and copies them.
 
     Call it in the thread that made them: a lazy MLX array cannot be evaluated elsewhere.
     """

@@ -47,7 +47,7 @@ class Retry:
         return max(backoff * random.uniform(0.5, 1.0), retry_after or 0.0)
 
     async def run(self, attempt: Callable[[int], Awaitable[T]]) -> T:
-        """Call attempt(number from 0) until it does not raise ServerUnavailable; never retries after a timeout."""
+        """Calls attempt(number from 0) until it does not raise ServerUnavailable; never retries after a timeout."""
         started: float | None = None
         number = 0
         while True:

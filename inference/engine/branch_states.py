@@ -23,7 +23,7 @@ class SlotStates:
 
 
 def resume(kv: Any, rows: Sequence[Row]) -> None:
-    """Restore the states of rows that waited and now have a slot."""
+    """Restores the states of rows that waited and now have a slot."""
     for row in rows:
         if row.held is not None:
             kv.resume(row.held.states, row.slot, row.pos)
@@ -31,7 +31,7 @@ def resume(kv: Any, rows: Sequence[Row]) -> None:
 
 
 def hold(kv: Any, rows: Sequence[Row], most: int) -> None:
-    """Copy the states that waiting branches will need, up to `most` bytes; the other branches start over."""
+    """Copies the states that waiting branches will need, up to `most` bytes; the other branches start over."""
     waiting = [(host, fresh) for host in rows if (fresh := [b for b in host.branches if b.pos and b.held is None])]
     if not waiting:
         return

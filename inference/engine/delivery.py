@@ -40,7 +40,7 @@ class Delivery:
         self._deltas: list[Delta] = []
 
     def enter(self, request_id: int, request: Request, adapter: AdapterVersion, prompt_tokens: int) -> None:
-        """Record a request that was queued under an adapter version."""
+        """Records a request that was queued under an adapter version."""
         self.tickets[request_id] = Ticket(request, adapter, prompt_tokens)
         adapter.running += 1
         self.speculating += request.sampling.speculate > 0
@@ -52,7 +52,7 @@ class Delivery:
         return [request_id for request_id, ticket in self.tickets.items() if ticket.adapter is adapter]
 
     def hand_over(self, ids: Iterable[int], new: AdapterVersion) -> None:
-        """Continue requests under another adapter version."""
+        """Continues requests under another adapter version."""
         for request_id in ids:
             ticket = self.tickets[request_id]
             old, ticket.adapter = ticket.adapter, new

@@ -41,11 +41,11 @@ class Drafts:
         return len(self._next)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forgets everything."""
         self._next.clear()
 
     def learn(self, prompt: tuple[int, ...], tokens: Sequence[int]) -> None:
-        """Learn from a finished answer."""
+        """Learns from a finished answer."""
         history = [*prompt[-MATCH:], *tokens]
         whole = hash(prompt)
         for i, token in enumerate(tokens):
@@ -91,7 +91,7 @@ def wanted(row: Row) -> int:
 
 
 def draft(rows: Sequence[Row], drafts: Drafts) -> None:
-    """Give rows drafts of equal length, so that they are fed together.
+    """Gives rows drafts of equal length, so that they are fed together.
 
     Rows without a draft are fed filler tokens, unless they are prompts or have no room: splitting the batch costs more.
     If a filler token equals the draw, it counts like any draft. Nothing is fed ahead when more than half of it would be

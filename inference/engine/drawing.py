@@ -12,7 +12,7 @@ from inference.engine.sampling import Draw, Floats, draw, is_greedy, log_normali
 
 
 def draw_all(rows: Sequence[Row], logits: Floats) -> dict[Row, Outcome]:
-    """Draw for every request of every row from logits (n, V); rows with non-finite logits are left out."""
+    """Draws for every request of every row from logits (n, V); rows with non-finite logits are left out."""
     normalisers = log_normalisers(logits)
     finite = np.isfinite(normalisers)
     members = [(i, j, cohort) for i, row in enumerate(rows) if finite[i] for j, cohort in enumerate(row.cohorts)]
@@ -51,7 +51,7 @@ def _numbers(rows: Sequence[Row], members: Sequence[tuple[int, int, Cohort]]) ->
 
 
 def _draw_among(logits: Floats, cohort: Cohort, allowed: Sequence[int], number: np.ndarray) -> Draw:
-    """Draw from the allowed tokens, which are sorted by id; logits (V,)."""
+    """Draws from the allowed tokens, which are sorted by id; logits (V,)."""
     ids = np.array(allowed, dtype=np.int64)
     bias = tuple((int(np.searchsorted(ids, t)), v) for t, v in cohort.params.logit_bias if t in ids)
     [drawn] = draw(logits[ids][None], replace(cohort.params, logit_bias=bias), [number])

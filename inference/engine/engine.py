@@ -142,7 +142,7 @@ class Engine(ExactEvaluation):
         threads: Threads | None = "auto",
         **options: Any,
     ) -> Engine:
-        """Load a model by name ("tiny"), directory or hub name; an adapter is published as "default", version 0.
+        """Loads a model by name ("tiny"), directory or hub name; an adapter is published as "default", version 0.
 
         `dequantize` as for `inference.load`; the options are the constructor's. `threads` are those of every BLAS in
         this process, numpy's own included, as for `inference.forward.threads.use_threads`; None leaves them alone.
@@ -160,7 +160,7 @@ class Engine(ExactEvaluation):
     # Requests
 
     def submit(self, request: Request) -> int:
-        """Queue a request and return its id. It runs under the adapter version current at this time.
+        """Queues a request and returns its id. It runs under the adapter version current at this time.
 
         Raises:
             ValueError: an empty prompt, ids or parameters out of range, an adapter that is not published.
@@ -181,12 +181,12 @@ class Engine(ExactEvaluation):
         return request_id
 
     def step(self) -> list[Completion]:
-        """Advance every running request by one token; returns the completions that ended, by id."""
+        """Advances every running request by one token; returns the completions that ended, by id."""
         self._check_open()
         return self._stepper.step()
 
     def settle(self) -> list[Completion]:
-        """End aborted requests, without a step for the others."""
+        """Ends aborted requests, without a step for the others."""
         return self._stepper.settle()
 
     def deltas(self) -> list[Delta]:
@@ -194,7 +194,7 @@ class Engine(ExactEvaluation):
         return self._delivery.deltas()
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Run requests to completion; returns completions in the order given. Needs an engine without other requests.
+        """Runs requests to completion; returns completions in the order given. Needs an engine without other requests.
 
         If one is refused, a ValueError says which, and none runs.
         """
@@ -216,17 +216,17 @@ class Engine(ExactEvaluation):
         return [completions[i] for i in ids]
 
     def abort(self, request_id: int) -> None:
-        """End a request at the next step, with its tokens so far. UnknownRequest if there is no such request."""
+        """Ends a request at the next step, with its tokens so far. UnknownRequest if there is no such request."""
         if request_id not in self._tickets:
             raise UnknownRequest(f"request {request_id} is neither waiting nor running")
         self._stepper.aborts.add(request_id)
 
     def abort_all(self) -> None:
-        """End every request, at the next step."""
+        """Ends every request, at the next step."""
         self._stepper.aborts.update(self._tickets)
 
     def abandon(self, error: str) -> list[Completion]:
-        """End every request with an error and forget all keys and values, after an unforeseen fault."""
+        """Ends every request with an error and forgets all keys and values, after an unforeseen fault."""
         return self._stepper.abandon(error)
 
     @property
@@ -252,7 +252,7 @@ class Engine(ExactEvaluation):
     # Adapters
 
     def prepare(self, weights: Mapping[str, mx.array], *, scale: float) -> PreparedAdapter:
-        """Check and try out LoRA weights ahead of `publish`, which then blocks the engine only briefly.
+        """Checks and tries out LoRA weights ahead of `publish`, which then blocks the engine only briefly.
 
         Any thread may call it while the engine runs. Raises AdapterError as `publish` does.
         """
@@ -268,7 +268,7 @@ class Engine(ExactEvaluation):
         mode: PublishMode = "pin",
         monotone: bool = False,
     ) -> str:
-        """Make LoRA weights the current version of a name, for requests submitted from now on; returns their digest.
+        """Makes LoRA weights the current version of a name, for requests submitted from now on; returns their digest.
 
         Args:
             name: what requests call the adapter.
@@ -307,7 +307,7 @@ class Engine(ExactEvaluation):
         return new.digest
 
     def unpublish(self, name: str, *, for_good: bool = True) -> None:
-        """Remove an adapter; requests running under it finish. ValueError if there is no such name.
+        """Removes an adapter; requests running under it finish. ValueError if there is no such name.
 
         for_good: if False, a `monotone` publication may bring the same version back.
         """
@@ -324,7 +324,7 @@ class Engine(ExactEvaluation):
     # Housekeeping
 
     def drop_caches(self) -> None:
-        """Return to the state of a new engine (no cached prefixes, no KV cache allocated), except for published
+        """Returns to the state of a new engine (no cached prefixes, no KV cache allocated), except for published
         adapters.
 
         Later results are then independent of earlier requests, bit for bit. InferenceError while requests are pending.
@@ -337,7 +337,7 @@ class Engine(ExactEvaluation):
         self._stepper.kv.reset()
 
     def close(self) -> None:
-        """Release the model and, off the main thread, this thread's MLX streams until `load` is called in it again.
+        """Releases the model and, off the main thread, this thread's MLX streams until `load` is called in it again.
 
         A worker thread must call it before it ends.
         """

@@ -31,7 +31,7 @@ Run = Callable[[Any, Fed], Any]
 
 
 def even_stretches(run: Run, kv: Any, rows: Sequence[R], most: int) -> Iterator[tuple[Sequence[R], Any]]:
-    """Feed each row's pending tokens, at most `most` in one pass; yields finished rows with their logits (n, V).
+    """Feeds each row's pending tokens, at most `most` in one pass; yields finished rows with their logits (n, V).
 
     rows occupy consecutive slots in order.
     """

@@ -66,7 +66,7 @@ class Submission:
         self._sources: dict[int, int] = {}
 
     def take(self, members: Iterable[InFlightRow]) -> None:
-        """Set which slots are fed a token still on the device, and which token."""
+        """Sets which slots are fed a token still on the device, and which token."""
         self._sources = {member.slot: member.source for member in members if member.source >= 0}
 
     def __call__(self, kv: Any, fed: Fed) -> mx.array:
@@ -98,7 +98,7 @@ class Flight:
         self._tokens: list[int] = []
 
     def add(self, members: Sequence[InFlightRow], logits: mx.array) -> None:
-        """Add a batch of rows being fed; its logits (n, V) may still be pending."""
+        """Adds a batch of rows being fed; its logits (n, V) may still be pending."""
         cohorts = [cast(Row, member.row).cohorts[0] for member in members]
         seeds = np.array([cohort.seeds[0] for cohort in cohorts], dtype=np.uint64)
         positions = np.array([member.drawn for member in members], dtype=np.uint64)
@@ -118,7 +118,7 @@ class Flight:
         return {member.row: i for i, member in enumerate(order) if member.row is not None}
 
     def keep(self, rows: Iterable[Row]) -> list[Row]:
-        """Drop rows that have since ended or moved to another adapter version; returns the others."""
+        """Drops rows that have since ended or moved to another adapter version; returns the others."""
         running = set(rows)
         stale = []
         for member in self.members:
@@ -130,7 +130,7 @@ class Flight:
         return [member.row for member in self.members if member.row is not None]
 
     def land(self) -> dict[Row, Outcome]:
-        """Wait for the logits, and draw for every request of its rows, except rows with bad logits."""
+        """Waits for the logits, and draws for every request of its rows, except rows with bad logits."""
         outcomes: dict[Row, Outcome] = {}
         for members, logits, guessed in self._batches:
             values = on_host(logits)
@@ -142,7 +142,7 @@ class Flight:
         return outcomes
 
     def confirm(self, before: Flight, rows: Sequence[Row], parked: Set[int] = frozenset()) -> bool:
-        """Keep the members confirmed by the landed pass; returns whether there are any.
+        """Keeps the members confirmed by the landed pass; returns whether there are any.
 
         Args:
             before: the landed pass that the guessed tokens came from.
@@ -163,7 +163,7 @@ class Flight:
         return len(stale) < len(self.members)
 
     def launched(self) -> None:
-        """Mark the tokens being fed as in flight in their rows."""
+        """Marks the tokens being fed as in flight in their rows."""
         for member in self.members:
             if member.row is not None:
                 member.row.flying = len(member.row.pending)

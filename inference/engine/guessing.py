@@ -25,7 +25,7 @@ def guessable(params: CheckedParams) -> bool:
 
 
 def guess(logits: mx.array, params: Sequence[CheckedParams], numbers: npt.NDArray[np.float64]) -> mx.array:
-    """Draw a token from each row of logits (n, V), lazily: (n,) int32, always valid ids whatever the logits.
+    """Draws a token from each row of logits (n, V), lazily: (n,) int32, always valid ids whatever the logits.
 
     Args:
         logits: float32.

@@ -44,12 +44,12 @@ class ModelRunner:
         return self.forward.new_kv()
 
     def drop_caches(self) -> None:
-        """Forget shared beginnings."""
+        """Forgets shared beginnings."""
         self.prefixes.clear()
         self._recent.clear()
 
     def feed(self, kv: Any, rows: Sequence[R], run: Run | None = None) -> Iterator[tuple[Sequence[R], Any]]:
-        """Feed each row's pending tokens; yields batches of rows with the logits (n, V) after their last token.
+        """Feeds each row's pending tokens; yields batches of rows with the logits (n, V) after their last token.
 
         rows occupy consecutive slots in order. The caller advances `pos` and `pending`. `run` replaces `forward` for
         the forward passes. Rows with drafts, all of the same length, get logits (n, 1 + length, V).
@@ -77,7 +77,7 @@ class ModelRunner:
             yield batch, run(kv, Fed(batch[0].slot, offsets, tokens, adapters, last))
 
     def warm(self, kv: Any, rows: Sequence[FeedRow], run: Run | None = None) -> None:
-        """Give new rows the keys and values of prefixes shared with each other or with earlier prompts.
+        """Gives new rows the keys and values of prefixes shared with each other or with earlier prompts.
 
         Sets `pos`, `pending` and `cached` of each row. A prefix shared by two prompts is computed once and kept; with a
         cache of 0 bytes every prompt is computed in full.
@@ -101,7 +101,7 @@ class ModelRunner:
                 del self._recent[next(iter(self._recent))]
 
     def park(self, kv: Any, row: FeedRow, tokens: Sequence[int]) -> None:
-        """Keep the keys and values of a row that has just ended; `tokens` are the tokens they belong to."""
+        """Keeps the keys and values of a row that has just ended; `tokens` are the tokens they belong to."""
         if self.forward.batches and self.prefixes.max_bytes and len(tokens) >= MIN_PREFIX:
             self.prefixes.put(row.adapter.digest, tokens, kv.snapshot(row.home, len(tokens)))
 
@@ -151,6 +151,6 @@ class ModelRunner:
 
 
 def _feed_silently(run: Run, kv: Any, row: PrefillRow, start: int, stop: int) -> None:
-    """Store keys and values of some pending tokens, without logits."""
+    """Stores keys and values of some pending tokens, without logits."""
     tokens = np.asarray([row.pending[start:stop]], dtype=np.int32)
     run(kv, Fed(row.slot, [row.pos + start], tokens, [row.adapter], [stop - start - 1], head=False))

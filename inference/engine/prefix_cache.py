@@ -69,7 +69,7 @@ class PrefixCache:
         return self._entries[best_key], best
 
     def put(self, digest: str, tokens: Sequence[int], snapshot: Any) -> Entry:
-        """Store a prefix; drops the entries it replaces, then the least recently used beyond the budget."""
+        """Stores a prefix; drops the entries it replaces, then the least recently used beyond the budget."""
         key = (digest, tuple(tokens))
         nbytes = sum(array.nbytes for part in snapshot for array in part)
         entry = Entry(np.asarray(tokens, dtype=np.int64), snapshot, nbytes)
@@ -98,7 +98,7 @@ class PrefixCache:
             yield from list(reversed(candidates))[:_COMPARED]
 
     def clear(self) -> None:
-        """Drop every entry."""
+        """Drops every entry."""
         self._entries.clear()
         self._index.clear()
         self._ends.clear()

@@ -32,7 +32,7 @@ class Probe:
         self._passed: dict[str, None] = {}
 
     def __call__(self, prepared: PreparedAdapter, vocab: int) -> None:
-        """Run one forward pass, unless the same weights passed lately. AdapterError if a logit is not finite.
+        """Runs one forward pass, unless the same weights passed lately. AdapterError if a logit is not finite.
 
         Args:
             prepared: the adapter.

@@ -10,7 +10,7 @@ from inference.engine.rows import Row
 
 
 def guilty_rows(runner: ModelRunner, kv: Any, rows: Sequence[Row]) -> list[tuple[Row, str]]:
-    """Restart every row and feed each alone; returns the rows that fail, with their errors.
+    """Restarts every row and feeds each alone; returns the rows that fail, with their errors.
 
     Keys and values may be half written when a pass fails, so all are forgotten; tokens are not.
     """

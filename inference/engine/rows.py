@@ -76,7 +76,7 @@ class Row:
         return self.pos + len(self.pending) + (self.flying > 0)
 
     def restart(self) -> None:
-        """Forget keys, values and states: everything is to be fed again."""
+        """Forgets keys, values and states: everything is to be fed again."""
         self.pos, self.pending, self.flying, self.held = 0, (*self.prompt, *self.tokens), 0, None
         self.draft = ()
 

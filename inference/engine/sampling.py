@@ -98,7 +98,7 @@ def log_normalisers(logits: Floats) -> npt.NDArray[np.float64]:
 def draw(
     logits: Floats, params: SamplingParams | Sequence[SamplingParams], numbers: Sequence[npt.NDArray[np.float64]]
 ) -> list[Draw]:
-    """Draw from each row of logits (R, V); numbers[r] (M_r,) are row r's uniforms, params those of all rows or of each.
+    """Draws from each row of logits (R, V); numbers[r] (M_r,) are row r's uniforms, params those of all rows or each.
 
     A row's distribution is computed once, however many draws it serves, and rows are processed together whatever their
     parameters.

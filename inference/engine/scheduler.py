@@ -78,7 +78,7 @@ class Scheduler:
         seed: int,
         top_logprobs: int,
     ) -> None:
-        """Queue a request; it joins the waiting requests with the same prompt and adapter."""
+        """Queues a request; it joins the waiting requests with the same prompt and adapter."""
         waiting = self._same.get((id(adapter), id(prompt))) if self.share else None
         if waiting is None:
             key: tuple[Any, ...] = (adapter, prompt) if self.share else (adapter, prompt, request_id)
@@ -91,7 +91,7 @@ class Scheduler:
         waiting.top_logprobs = max(waiting.top_logprobs, top_logprobs)
 
     def remove(self, ids: set[int]) -> list[Finished]:
-        """Remove requests, waiting or running, with the tokens generated so far."""
+        """Removes requests, waiting or running, with the tokens generated so far."""
         ended: list[Finished] = []
         for key, waiting in list(self._waiting.items()):
             ended += [Finished(part.ids, waiting.row(), [], "aborted") for part in take(waiting.cohorts(), ids)[0]]
@@ -111,7 +111,7 @@ class Scheduler:
         return ended
 
     def plan(self) -> Plan:
-        """Give rows to waiting branches, then to new prompts; keep slots dense."""
+        """Gives rows to waiting branches, then to new prompts; keeps slots dense."""
         reach = max((row.reach for row in self.rows), default=0)
         free = self._capacity(reach) - len(self.rows)
         forks: list[tuple[Row, int]] = []
@@ -166,7 +166,7 @@ class Scheduler:
         return admitted
 
     def advance(self, outcomes: Mapping[Row, Outcome]) -> list[Finished]:
-        """Extend rows by their draws; a row without an outcome stays unchanged. Returns the requests that ended."""
+        """Extends rows by their draws; a row without an outcome stays unchanged. Returns the requests that ended."""
         finished: list[Finished] = []
         survivors: list[Row] = []
         for row in self.rows:
@@ -190,7 +190,7 @@ class Scheduler:
         return finished
 
     def transfer(self, old: Hashable, new: Any, version: int) -> None:
-        """Continue under another adapter: running rows mid-sequence, waiting ones from their start.
+        """Continues under another adapter: running rows mid-sequence, waiting ones from their start.
 
         version: the version of `old`, recorded for the tokens generated so far.
         """
@@ -213,7 +213,7 @@ class Scheduler:
         self._same.clear()
 
     def fail(self, row: Row) -> list[Finished]:
-        """End a row's own requests with an error; its branches continue."""
+        """Ends a row's own requests with an error; its branches continue."""
         ended = [Finished(c.ids, row, c.sampled_logprobs, "error") for c in row.cohorts]
         row.cohorts = []
         index = self.rows.index(row)

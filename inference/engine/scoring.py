@@ -77,7 +77,7 @@ def _score_alone(
 def _prefill(
     runner: ModelRunner, kv: Any, prompts: Sequence[Ids], adapter: AdapterVersion, *, warm: bool = True
 ) -> Iterator[tuple[Row, Floats]]:
-    """Feed prompts in slots 0..n-1 of the KV cache; yields the rows with the logits (V,) after each."""
+    """Feeds prompts in slots 0..n-1 of the KV cache; yields the rows with the logits (V,) after each."""
     rows = [Row(p, adapter, [], len(p), pending=p, slot=slot) for slot, p in enumerate(prompts)]
     kv.reserve(len(rows), 0)
     if warm:

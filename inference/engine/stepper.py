@@ -82,7 +82,7 @@ class Stepper:
         return sorted(done, key=lambda c: c.request_id)
 
     def _step_at_once(self) -> list[Completion]:
-        """Feed every row and draw for it."""
+        """Feeds every row and draws for it."""
         plan = self.scheduler.plan()
         rows = self.scheduler.rows
         if not rows:
@@ -109,7 +109,7 @@ class Stepper:
         return done
 
     def _accept(self, deeper: dict[Row, Floats]) -> list[Completion]:
-        """Advance through the rows' drafts as far as they match the draws; logits (length, V) after each token."""
+        """Advances through the rows' drafts as far as they match the draws; logits (length, V) after each token."""
         done: list[Completion] = []
         depth = 0
         while going := [r for r in self.scheduler.rows if r in deeper and r.tokens[-1] == r.draft[depth]]:
@@ -124,7 +124,7 @@ class Stepper:
         return done
 
     def _step_ahead(self) -> list[Completion]:
-        """Submit the next pass, then let the current one land."""
+        """Submits the next pass, then lets the current one land."""
         error: Exception | None = None
         flight, following, outcomes = self._flight, None, dict[Row, Outcome]()
         self._flight = None
@@ -159,7 +159,7 @@ class Stepper:
         return any(len(row.tokens) + 1 < cohort.params.max_tokens for row in rows for cohort in row.cohorts)
 
     def _launch(self, before: Flight | None) -> Flight | None:
-        """Submit a pass over all rows; rows of the previous pass are fed the device's draws from it."""
+        """Submits a pass over all rows; rows of the previous pass are fed the device's draws from it."""
         if before is not None:
             before.keep(self.scheduler.rows)
         plan = self.scheduler.plan()
@@ -188,7 +188,7 @@ class Stepper:
         self._runner.warm(self.kv, plan.admitted, run)
 
     def _advance(self, fed: Iterable[Row], outcomes: dict[Row, Outcome]) -> tuple[list[Completion], list[Finished]]:
-        """Extend rows by their draws, and end those whose logits are not finite."""
+        """Extends rows by their draws, and ends those whose logits are not finite."""
         failed: list[Completion] = []
         for row in [row for row in fed if row not in outcomes]:
             failed += self._fail(row, "the model's logits are not finite")
@@ -234,7 +234,7 @@ class Stepper:
         return self._delivery.deliver(finished, self.kv, error)
 
     def _fail(self, row: Row, error: str) -> list[Completion]:
-        """End a row's requests; branches waiting on its slot are recomputed in a clean slot."""
+        """Ends a row's requests; branches waiting on its slot are recomputed in a clean slot."""
         for branch in row.branches:
             branch.restart()
         self.kv.scrub(row.slot)

@@ -58,12 +58,12 @@ class VersionLedger:
         raise VersionConflict(f"version {version} of {name!r} {why}; give new weights a version above {last.version}")
 
     def put(self, name: str, version: int, digest: str) -> None:
-        """Record that this version has become current."""
+        """Records that this version has become current."""
         self._last.pop(name, None)  # to the end: ordered by last change
         self._last[name] = LastVersion(version, digest)
 
     def drop(self, name: str, *, for_good: bool = True) -> None:
-        """Record that the name was unpublished. for_good: if False, `check` lets the same version come back."""
+        """Records that the name was unpublished. for_good: if False, `check` lets the same version come back."""
         if (last := self._last.pop(name, None)) is not None:
             self._last[name] = replace(last, published=False, gone=for_good)
         unpublished = [other for other, last in self._last.items() if not last.published]

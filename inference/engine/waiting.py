@@ -23,7 +23,7 @@ class Waiting:
     """The parameters of the last request, and their members."""
 
     def add(self, request_id: int, params: CheckedParams, seed: int) -> None:
-        """Take in a request."""
+        """Takes in a request."""
         last, members = self._last
         if params is not last:  # comparing them, or hashing them, takes longer than the rest
             members = self.members.setdefault(params, [])
@@ -31,7 +31,7 @@ class Waiting:
         members.append((request_id, seed))
 
     def join(self, other: Waiting) -> None:
-        """Take in all requests of another with the same prompt and adapter."""
+        """Takes in all requests of another with the same prompt and adapter."""
         for params, members in other.members.items():
             self.members.setdefault(params, []).extend(members)
         self.top_logprobs = max(self.top_logprobs, other.top_logprobs)

@@ -51,11 +51,11 @@ class Worker:
         """`Engine.lookahead`, likewise."""
 
     def start(self) -> None:
-        """Start creating the engine. `ready` is done once it exists."""
+        """Starts creating the engine. `ready` is done once it exists."""
         self._thread.start()
 
     def call(self, function: Callable[[Engine], T]) -> Future[T]:
-        """Run a function of the engine in its thread, between steps. InferenceError if that thread is not running."""
+        """Runs a function of the engine in its thread, between steps. InferenceError if that thread is not running."""
         if self._closing or self._over:
             raise InferenceError(self._why_closed())
         future: Future[T] = Future()
@@ -74,19 +74,19 @@ class Worker:
         return not waits or time.monotonic() - self.last_step < stuck_after
 
     def pause(self, engine: Engine, *, abort: bool = False) -> None:
-        """Pause after the current step, in the engine's thread (use `call`). abort: end every request first."""
+        """Pauses after the current step, in the engine's thread (use `call`). abort: end every request first."""
         if abort:
             engine.abort_all()
         self.paused = True
 
     def resume(self) -> None:
-        """Continue after `pause`."""
+        """Continues after `pause`."""
         self.paused = False
         if not (self._closing or self._over):
             self.call(lambda engine: None)  # wakes the thread
 
     def close(self, timeout: float | None = 30.0) -> None:
-        """End the thread after its current step, abandoning unfinished requests."""
+        """Ends the thread after its current step, abandoning unfinished requests."""
         self._closing = True
         self._commands.put(None)
         if self._thread.is_alive():
@@ -110,7 +110,7 @@ class Worker:
             self._refuse_rest()
 
     def _refuse_rest(self) -> None:
-        """Fail commands that came too late, so that no caller waits for them."""
+        """Fails commands that came too late, so that no caller waits for them."""
         self._over = True
         while True:
             try:
@@ -125,7 +125,7 @@ class Worker:
         return "the engine is shutting down" if error is None else f"the engine could not be made: {error}"
 
     def _obey(self, engine: Engine) -> bool:
-        """Carry out pending commands; sleeps until one arrives while there is nothing else to do."""
+        """Carries out pending commands; sleeps until one arrives while there is nothing else to do."""
         while True:
             self.busy = engine.busy
             sleep = not engine.busy or self.paused
@@ -180,17 +180,17 @@ class AsyncEngine:
         self._starting = 0
 
     async def start(self) -> None:
-        """Create the engine and wait for it; raises any exception from creating it."""
+        """Creates the engine and waits for it; raises any exception from creating it."""
         self.begin()
         await asyncio.wrap_future(self.worker.ready)
 
     def begin(self) -> None:
-        """Start creating the engine without waiting for it."""
+        """Starts creating the engine without waiting for it."""
         self._loop = asyncio.get_running_loop()
         self.worker.start()
 
     async def close(self) -> None:
-        """End the engine; running requests end with an error."""
+        """Ends the engine; running requests end with an error."""
         await asyncio.to_thread(self.worker.close)
 
     async def __aenter__(self) -> AsyncEngine:
@@ -221,11 +221,11 @@ class AsyncEngine:
         return len(self._listeners) + self._starting
 
     async def call(self, function: Callable[[Engine], T]) -> T:
-        """Run a function of the engine in its thread."""
+        """Runs a function of the engine in its thread."""
         return await asyncio.wrap_future(self.worker.call(function))
 
     async def submit(self, requests: list[Request], check: Callable[[Engine], None] | None = None) -> list[int]:
-        """Submit requests together, all or none, and return their ids; read each with `events`.
+        """Submits requests together, all or none, and returns their ids; read each with `events`.
 
         Raises ValueError as `Engine.submit` does, and anything raised by `check`, which runs just before.
         """
@@ -262,7 +262,7 @@ class AsyncEngine:
         raise InferenceError("the request ended without a completion")
 
     def abort(self, request_id: int) -> None:
-        """Forget a request; if unfinished, it ends at the engine's next step."""
+        """Forgets a request; if unfinished, it ends at the engine's next step."""
         runs = request_id in self._listeners and request_id not in self._ended
         self._forget(request_id)
         if runs and not self.worker._closing:
@@ -277,13 +277,13 @@ class AsyncEngine:
             self._starting -= count
 
     def _abandon(self, pending: asyncio.Future[list[int]]) -> None:
-        """Abort requests whose submitter left before their ids arrived."""
+        """Aborts requests whose submitter left before their ids arrived."""
         if not pending.cancelled() and pending.exception() is None:
             for request_id in pending.result():
                 self.abort(request_id)
 
     def _enter(self, engine: Engine, requests: list[Request], check: Callable[[Engine], None] | None) -> list[int]:
-        """Submit in the engine's thread. The loop learns the ids before any of their events."""
+        """Submits in the engine's thread. The loop learns the ids before any of their events."""
         if check is not None:
             check(engine)
         ids = _submit_all(engine, requests)

@@ -34,7 +34,7 @@ class AdapterWeights:
 
 
 def read_adapter(path: str | Path, model: nn.Module | None = None, *, max_rank: int = 1024) -> AdapterWeights:
-    """Read a LoRA adapter in mlx-lm's layout: adapters.safetensors and adapter_config.json in one directory.
+    """Reads a LoRA adapter in mlx-lm's layout: adapters.safetensors and adapter_config.json in one directory.
 
     Falls back to PEFT's adapter_model.safetensors. Given a model, checks names and shapes against it. Waits for files
     that are still being written. Raises AdapterError naming the file or tensor at fault.
@@ -120,7 +120,7 @@ def _stamp(name: str, directory: int) -> tuple[int, int, int]:
 
 
 def adapter_file(body: bytes) -> tensors.TensorFile:
-    """Parse a safetensors file from bytes. AdapterError when it is damaged or its header is too long."""
+    """Parses a safetensors file from bytes. AdapterError when it is damaged or its header is too long."""
     size = int.from_bytes(body[:8], "little")
     if size > len(body):
         raise AdapterError("the bytes are not a safetensors file of an adapter: its header is cut off")

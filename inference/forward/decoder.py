@@ -74,7 +74,7 @@ def _children(module: Any) -> set[str]:
 
 
 def hidden_states(body: Any, tokens: mx.array, kv: SlotKVCache, last: Sequence[int] | None = None) -> mx.array:
-    """Feed tokens (n, L) to the open frame of the KV cache; hidden states after the final norm, (n, L, H).
+    """Feeds tokens (n, L) to the open frame of the KV cache; hidden states after the final norm, (n, L, H).
 
     With `last` (n,), only those at position last[i] of row i, (n, 1, H).
     """

@@ -61,7 +61,7 @@ class Status:
 
 
 def enable(threads: int | None = None) -> Status:
-    """Point MLX's matrix products at OpenBLAS, once per process; later calls return the first answer.
+    """Points MLX's matrix products at OpenBLAS, once per process; later calls return the first answer.
 
     Args:
         threads: BLAS threads; None keeps OPENBLAS_NUM_THREADS or the library's default.
@@ -84,7 +84,7 @@ def enable(threads: int | None = None) -> Status:
 
 
 def set_threads(n: int) -> bool:
-    """Set the number of threads of every BLAS in the process, numpy's own included; False when there is none to set."""
+    """Sets the number of threads of every BLAS in the process, numpy's own included; False if there is none to set."""
     _enable()
     pools = threadpoolctl.ThreadpoolController().select(user_api="blas")
     pools.limit(limits=int(n))
@@ -146,7 +146,7 @@ def _candidates(choice: str) -> Iterator[str]:
 
 
 def _patch(slots: dict[str, list[int]], library: str) -> tuple[ctypes.CDLL, str]:
-    """Write the library's functions into the slots; on any failure, restores the old addresses and raises."""
+    """Writes the library's functions into the slots; on any failure, restores the old addresses and raises."""
     handle = ctypes.CDLL(library)  # RTLD_LOCAL: nobody else's symbols change
     prefix = next((p for p in ("scipy_", "") if hasattr(handle, p + "cblas_sgemm")), None)
     if prefix is None:
@@ -276,7 +276,7 @@ def gflops() -> float:
 
 
 def main() -> None:
-    """Print the state of this process and its speed."""
+    """Prints the state of this process and its speed."""
     status = enable()
     print(f"{status.state}  {status.library or '-'}  {gflops():.0f} GFLOP/s")
     for line in status.tried:

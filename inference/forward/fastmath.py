@@ -38,7 +38,7 @@ _LAZY: ContextVar[bool] = ContextVar("lazy", default=False)  # of this thread on
 
 @contextmanager
 def lazily() -> Iterator[None]:
-    """Evaluate nothing while a graph is built inside this context."""
+    """Evaluates nothing while a graph is built inside this context."""
     before = _LAZY.set(True)
     try:
         yield

@@ -17,7 +17,7 @@ _HUGE = 2 << 20
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Let the allocator reuse what MLX frees, up to 1 GiB, instead of returning it to the kernel after every operation.
+    """Lets the allocator reuse what MLX frees, up to 1 GiB, instead of returning it to the kernel after each operation.
 
     Fetching those pages again, zeroed, is a fifth of the CPU time of a training step.
     """
@@ -29,7 +29,7 @@ def keep_freed_memory() -> None:
 
 @contextlib.contextmanager
 def in_huge_pages(count: int) -> Iterator[None]:
-    """Let `count` bytes of what this thread allocates in the block lie in pages of 2 MiB.
+    """Lets `count` bytes of what this thread allocates in the block lie in pages of 2 MiB.
 
     The kernel hands out memory page by page: 600,000 small ones for a model of 600 million weights. Where the system
     allows no huge pages, nothing changes.
@@ -55,7 +55,7 @@ def in_huge_pages(count: int) -> Iterator[None]:
 
 
 def return_freed_memory() -> None:
-    """Return unused memory to the system, including gaps between arrays.
+    """Returns unused memory to the system, including gaps between arrays.
 
     For a process that runs for days: otherwise it keeps its peak usage, plus every gap that the next array does not fit
     into.

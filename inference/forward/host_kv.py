@@ -36,7 +36,7 @@ class HostKVCache:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, capacity included."""
+        """Forgets everything, capacity included."""
         self.slots = self.length = 0
         self.states.reset()
         heads, width = self.shape
@@ -44,7 +44,7 @@ class HostKVCache:
         self.values = [np.zeros((0, heads, 0, width), np.float32) for _ in range(self._layers)]
 
     def reserve(self, slots: int, length: int) -> None:
-        """Make room for that many slots with that many entries each, keeping the contents."""
+        """Makes room for that many slots with that many entries each, keeping the contents."""
         if slots <= self.slots and length <= self.length:
             return
         if slots > self.slots:
@@ -57,7 +57,7 @@ class HostKVCache:
                 arrays[i][: old.shape[0], :, : old.shape[2]] = old
 
     def copy(self, moves: Iterable[tuple[int, int, int]]) -> None:
-        """Copy the first `entries` of slot `source` over slot `destination`, for all (destination, source, entries).
+        """Copies the first `entries` of slot `source` over slot `destination`, for all (destination, source, entries).
 
         Every source is read before any destination is written.
         """
@@ -80,7 +80,7 @@ class HostKVCache:
         return [*kept, *states]
 
     def restore(self, snapshot: HostSnapshot, slots: Iterable[int], entries: int) -> None:
-        """Write the first entries of a snapshot at the beginning of each slot; with states, it has no more entries."""
+        """Writes the first entries of a snapshot at the beginning of each slot; with states, it has no more entries."""
         ordered: Sequence[int] = list(slots)
         self.reserve(max(ordered) + 1, entries)
         for (keys, values), k, v in zip(snapshot, self.keys, self.values):
@@ -94,11 +94,11 @@ class HostKVCache:
         return self.states.snapshot(slot), self.bytes_per_row
 
     def resume(self, held: Held, slot: int, entries: int) -> None:
-        """Write states held after `entries` tokens to a slot that has the keys and values of as many."""
+        """Writes states held after `entries` tokens to a slot that has the keys and values of as many."""
         self.states.restore(held, [slot], entries)
 
     def scrub(self, slot: int) -> None:
-        """Zero a slot: a masked weight of 0 times a stored NaN would still be NaN for its next tenant."""
+        """Zeroes a slot: a masked weight of 0 times a stored NaN would still be NaN for its next tenant."""
         if slot < self.slots:
             for stored in (*self.keys, *self.values):
                 stored[slot] = 0.0

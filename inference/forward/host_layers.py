@@ -45,7 +45,7 @@ class Positions:
         return x if self.flat is None else x[self.flat]
 
     def store(self, kv: FloatArray, new: FloatArray) -> None:
-        """Append (n * L, heads, D) after the valid entries of each slot."""
+        """Appends (n * L, heads, D) after the valid entries of each slot."""
         new = new.reshape(self.rows, self.fed, *new.shape[1:])
         if self.even:
             start = int(self.starts[0])

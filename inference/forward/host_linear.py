@@ -110,7 +110,7 @@ class Linear:
         return y
 
     def _adapt(self, x: FloatArray, y: FloatArray, users: Users) -> None:
-        """Add each row's low-rank term to y."""
+        """Adds each row's low-rank term to y."""
         assert self._slots is not None
         if len(users.slot_of) > 1 and len(x) <= FEW_ROWS * 4:
             joint = self._slots.joined(users.slot_of)

@@ -30,12 +30,12 @@ class HostStates:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, capacity included."""
+        """Forgets everything, capacity included."""
         self._seen.clear()
         self.layers = [tuple(np.zeros((0, *shape), np.float32) for shape in layer) for layer in self._shapes]
 
     def reserve(self, slots: int) -> None:
-        """Make room for that many slots, keeping the contents."""
+        """Makes room for that many slots, keeping the contents."""
         grown = []
         for layer in self.layers:
             new = tuple(np.zeros((slots, *old.shape[1:]), np.float32) for old in layer)
@@ -45,7 +45,7 @@ class HostStates:
         self.layers = grown
 
     def open(self, low: int, starts: Sequence[int]) -> None:
-        """Begin to feed rows from slot `low` on that have `starts` tokens; their states are unusable until `close`.
+        """Begins to feed rows from slot `low` on that have `starts` tokens; their states are unusable until `close`.
 
         RuntimeError if the states of a slot are not those after that many tokens.
         """
@@ -64,7 +64,7 @@ class HostStates:
             self._seen.update(enumerate(ends, start=low))
 
     def copy(self, moves: Sequence[tuple[int, int, int]]) -> None:
-        """Copy the states of slot `source` over those of `destination`, for all (destination, source, entries)."""
+        """Copies the states of slot `source` over those of `destination`, for all (destination, source, entries)."""
         destinations, sources = [move[0] for move in moves], [move[1] for move in moves]
         for layer in self.layers:
             for stored in layer:
@@ -78,7 +78,7 @@ class HostStates:
         return [tuple(stored[slot : slot + 1].copy() for stored in layer) for layer in self.layers]
 
     def restore(self, held: Held, slots: Iterable[int], entries: int) -> None:
-        """Write states after `entries` tokens to slots."""
+        """Writes states after `entries` tokens to slots."""
         chosen = list(slots)
         for layer, kept in zip(self.layers, held, strict=True):
             for stored, state in zip(layer, kept, strict=True):
@@ -86,7 +86,7 @@ class HostStates:
         self._seen.update((slot, entries) for slot in chosen)
 
     def scrub(self, slot: int) -> None:
-        """Zero a slot."""
+        """Zeroes a slot."""
         self._seen.pop(slot, None)
         for layer in self.layers:
             for stored in layer:

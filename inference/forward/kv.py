@@ -65,7 +65,7 @@ class SlotKVCache:
         return bool(self._states)
 
     def reserve(self, slots: int, length: int) -> None:
-        """Make room for that many slots with that many entries each, keeping the contents."""
+        """Makes room for that many slots with that many entries each, keeping the contents."""
         if slots <= self.slots and length <= self.length:
             return
         self.slots = max(self.slots, power_of_two(slots, 1))
@@ -102,7 +102,7 @@ class SlotKVCache:
         return self.layers
 
     def close(self) -> None:
-        """Mark the open frame's forward pass as evaluated: its states are valid."""
+        """Marks the open frame's forward pass as evaluated: its states are valid."""
         if self._states and self.frame is not None:
             self._seen.update((self.frame.low + i, at + self.frame.fed) for i, at in enumerate(self.frame.offsets))
 
@@ -111,7 +111,7 @@ class SlotKVCache:
         return [array for part in self._parts for array in part.arrays()]
 
     def copy(self, moves: Iterable[tuple[int, int, int]]) -> None:
-        """Copy the first `entries` of slot `source` over slot `destination`, for all (destination, source, entries).
+        """Copies the first `entries` of slot `source` over slot `destination`, for all (destination, source, entries).
 
         Every source is read before any destination is written. States are copied whole.
         """
@@ -134,7 +134,7 @@ class SlotKVCache:
         return kept
 
     def restore(self, snapshot: Snapshot, slots: Iterable[int], entries: int) -> None:
-        """Write the first entries of a snapshot to the start of each slot; with states, the snapshot has no more
+        """Writes the first entries of a snapshot to the start of each slot; with states, the snapshot has no more
         entries.
         """
         ordered = sorted(slots)
@@ -150,7 +150,7 @@ class SlotKVCache:
         return held, sum(array.nbytes for part in held for array in part)
 
     def resume(self, held: Snapshot, slot: int, entries: int) -> None:
-        """Write states held after `entries` tokens to a slot that has the keys and values of as many."""
+        """Writes states held after `entries` tokens to a slot that has the keys and values of as many."""
         for part, kept in zip(self._states, held, strict=True):
             part.restore(kept, [slot], 0)
         self._seen[slot] = entries
@@ -162,7 +162,7 @@ class SlotKVCache:
         return Mark([part.cached() for part in self._states], dict(self._seen))
 
     def rewind(self, mark: Mark, slots: Sequence[int]) -> None:
-        """Restore the states of some slots; keys and values beyond a row's position do not matter."""
+        """Restores the states of some slots; keys and values beyond a row's position do not matter."""
         for part, cached in zip(self._states, mark.states, strict=True):
             part.put_back(cached, slots)
         for slot in slots:
@@ -171,13 +171,13 @@ class SlotKVCache:
                 self._seen[slot] = mark.seen[slot]
 
     def scrub(self, slot: int) -> None:
-        """Zero a slot."""
+        """Zeroes a slot."""
         for part in self._parts:
             part.scrub(slot)
         self._seen.pop(slot, None)
 
     def reset(self) -> None:
-        """Forget everything, capacity included."""
+        """Forgets everything, capacity included."""
         self.slots = self.length = 0
         self.frame = None
         self._seen.clear()
@@ -211,7 +211,7 @@ class SlotKVCache:
         raise TypeError(f"there are no slots for a {type(template).__name__}")
 
     def _take_states(self, low: int, offsets: Sequence[int]) -> None:
-        """Mark the states unusable until `close`: a failed pass may leave them half written."""
+        """Marks the states unusable until `close`: a failed pass may leave them half written."""
         if 0 in offsets and any(offsets):
             raise RuntimeError(f"rows at offset 0 must be fed separately, got offsets {offsets}")
         for slot, offset in enumerate(offsets, start=low):

@@ -78,7 +78,7 @@ class LayerCache:
         return frame.start if frame.positions is None else frame.positions
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Store fed keys and values (n, kv_heads, fed, head_dim); return views (n, kv_heads, entries, head_dim)."""
+        """Stores fed keys and values (n, kv_heads, fed, head_dim); returns views (n, kv_heads, entries, head_dim)."""
         self.allocate(keys, values)
         frame = opened(self._kv)
         low, high, span = frame.low, frame.high, frame.span
@@ -123,14 +123,14 @@ class LayerCache:
         return first if frame.start is not None else first // SPAN_STEP * SPAN_STEP
 
     def allocate(self, keys: mx.array, values: mx.array) -> None:
-        """Create the arrays at the KV cache's capacity, once the shapes and types of keys and values are known."""
+        """Creates the arrays at the KV cache's capacity, once the shapes and types of keys and values are known."""
         if self.keys is None:
             slots, length = self._kv.slots, self._kv.length
             self.keys = mx.zeros((slots, keys.shape[1], length, keys.shape[3]), keys.dtype)
             self.values = mx.zeros((slots, values.shape[1], length, values.shape[3]), values.dtype)
 
     def resize(self, slots: int, length: int) -> None:
-        """Move the contents to larger arrays."""
+        """Moves the contents to larger arrays."""
         if self.keys is None:
             return
         for name in ("keys", "values"):
@@ -144,7 +144,7 @@ class LayerCache:
         return [] if self.keys is None else [self.keys, self.values]
 
     def copy(self, sources: mx.array, destinations: Sequence[int], entries: int) -> None:
-        """Copy the first entries of slots over others; destinations are in ascending order."""
+        """Copies the first entries of slots over others; destinations are in ascending order."""
         for stored in self.arrays():
             read = stored[:, :, :entries][sources]
             for low, high, first in runs(destinations):
@@ -156,7 +156,7 @@ class LayerCache:
         return tuple(stored[slot : slot + 1, :, :entries] + 0 for stored in self.arrays())
 
     def restore(self, part: Part, slots: Sequence[int], entries: int) -> None:
-        """Write the first entries of a snapshot to the start of slots, given in ascending order."""
+        """Writes the first entries of a snapshot to the start of slots, given in ascending order."""
         if not part:
             return
         self.allocate(*part)
@@ -165,12 +165,12 @@ class LayerCache:
                 stored[low:high, :, :entries] = kept[:, :, :entries]
 
     def scrub(self, slot: int) -> None:
-        """Zero a slot: a masked weight of 0 times a stored NaN would still be NaN for its next tenant."""
+        """Zeroes a slot: a masked weight of 0 times a stored NaN would still be NaN for its next tenant."""
         for stored in self.arrays():
             stored[slot] = mx.zeros(stored.shape[1:], stored.dtype)
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Forgets everything."""
         self.keys = self.values = None
 
 

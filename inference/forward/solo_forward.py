@@ -66,12 +66,12 @@ class SoloCaches:
         raise NotImplementedError("a cache that is not plain keys and values has no snapshots")
 
     def scrub(self, slot: int) -> None:
-        """Forget a slot."""
+        """Forgets a slot."""
         self.caches.pop(slot, None)
         self._entries.pop(slot, None)
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Forgets everything."""
         self.slots = self.length = 0
         self.caches.clear()
         self._entries.clear()

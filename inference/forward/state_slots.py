@@ -39,7 +39,7 @@ class StateSlots(ArraysCache):
         return stored if frame.high - frame.low == stored.shape[0] else stored[frame.low : frame.high]
 
     def __setitem__(self, index: int, value: Any) -> None:
-        """Store an entry of the frame's rows (n, ...). ValueError if its shape has changed."""
+        """Stores an entry of the frame's rows (n, ...). ValueError if its shape has changed."""
         frame, stored = opened(self._kv), self.cache[index]
         if frame is not self._frame:
             self._frame, self._written = frame, set()
@@ -60,7 +60,7 @@ class StateSlots(ArraysCache):
         """Does nothing: without padding there are no lengths to track."""
 
     def resize(self, slots: int, length: int) -> None:
-        """Move the contents to larger arrays; a state has no length."""
+        """Moves the contents to larger arrays; a state has no length."""
         for index, old in enumerate(self.cache):
             if old is not None:
                 self.cache[index] = mx.concatenate([old, mx.zeros((slots - old.shape[0], *old.shape[1:]), old.dtype)])
@@ -70,7 +70,7 @@ class StateSlots(ArraysCache):
         return [stored for stored in self.cache if stored is not None]
 
     def copy(self, sources: mx.array, destinations: Sequence[int], entries: int) -> None:
-        """Copy the states of slots over others; destinations are in ascending order."""
+        """Copies the states of slots over others; destinations are in ascending order."""
         for stored in self.arrays():
             read = stored[sources]
             for low, high, first in runs(destinations):
@@ -82,7 +82,7 @@ class StateSlots(ArraysCache):
         return tuple(nothing if stored is None else stored[slot : slot + 1] + 0 for stored in self.cache)
 
     def restore(self, part: Part, slots: Sequence[int], entries: int) -> None:
-        """Write a state to slots, given in ascending order."""
+        """Writes a state to slots, given in ascending order."""
         for index, kept in enumerate(part):
             if kept.size == 0:
                 continue
@@ -96,18 +96,18 @@ class StateSlots(ArraysCache):
         return [None if stored is None else mx.array(stored) for stored in self.cache]
 
     def put_back(self, cached: Sequence[mx.array | None], slots: Sequence[int]) -> None:
-        """Restore states from `cached` to some slots, in ascending order."""
+        """Restores states from `cached` to some slots, in ascending order."""
         for stored, before in zip(self.cache, cached):
             if before is not None:
                 for low, high, _ in runs(slots):
                     stored[low:high] = before[low:high]
 
     def scrub(self, slot: int) -> None:
-        """Zero a slot, so that no NaN is left in it."""
+        """Zeroes a slot, so that no NaN is left in it."""
         for stored in self.arrays():
             stored[slot] = mx.zeros(stored.shape[1:], stored.dtype)
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Forgets everything."""
         self.cache = [None] * len(self.cache)
         self._frame = None

@@ -61,11 +61,11 @@ class Verdicts:
         return True
 
     def forget(self) -> None:
-        """Discard kept results that do not hold."""
+        """Discards kept results that do not hold."""
         self._agreed, self.relied = frozenset(), False
 
     def keep(self) -> None:
-        """Save the comparisons that agreed; does nothing if the directory is not writable."""
+        """Saves the comparisons that agreed; does nothing if the directory is not writable."""
         if self._file is None or self.relied or not self._agreed:
             return
         with contextlib.suppress(OSError):

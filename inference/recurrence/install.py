@@ -36,7 +36,7 @@ def quickly() -> Iterator[None]:
 
 
 def install() -> None:
-    """Make mlx-lm's gated-delta and Mamba 2 layers compute in chunks where they have no kernel; see also `quickly`.
+    """Makes mlx-lm's gated-delta and Mamba 2 layers compute in chunks where they have no kernel; see also `quickly`.
 
     mlx-lm chooses: in evaluation mode on Metal its kernels, which have no gradient; in training mode, and on other
     devices, the functions replaced here. Calling it again does nothing.

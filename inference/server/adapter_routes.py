@@ -12,7 +12,7 @@ from inference.types import PublishMode
 
 
 def add(app: FastAPI, server: Server) -> None:
-    """Add the routes to the application."""
+    """Adds the routes to the application."""
     adapters = server.adapters
 
     def served() -> dict[str, dict[str, Any]]:

@@ -60,7 +60,7 @@ class Adapters:
         self._preparing = _Preparing()
 
     def close(self) -> None:
-        """Stop publishing. Blocks until the adapters in preparation are finished."""
+        """Stops publishing. Blocks until the adapters in preparation are finished."""
         self._preparing.close()
 
     def check_name(self, name: str) -> str:
@@ -72,12 +72,12 @@ class Adapters:
         return name
 
     def use(self, name: str) -> None:
-        """Note that a loaded name was requested. On the event loop only: `_make_room` iterates over the times."""
+        """Notes that a loaded name was requested. On the event loop only: `_make_room` iterates over the times."""
         self._used[name] = time.monotonic()
 
     @contextmanager
     def held(self, name: str | None) -> Iterator[None]:
-        """Keep the name from eviction while a request for it is on its way to the engine. On the event loop only."""
+        """Keeps the name from eviction while a request for it is on its way to the engine. On the event loop only."""
         self._held[name] += 1
         try:
             yield
@@ -87,7 +87,7 @@ class Adapters:
                 del self._held[name]
 
     async def fetch(self, name: str) -> None:
-        """Publish the folder of that name directly below the root, as vLLM's `lora_filesystem_resolver` does.
+        """Publishes the folder of that name directly below the root, as vLLM's `lora_filesystem_resolver` does.
 
         Does nothing if there is none. Concurrent requests wait for the same attempt.
         """
@@ -103,7 +103,7 @@ class Adapters:
         self._fetched.add(name)
 
     async def load(self, name: str, path: str, version: int | None, mode: PublishMode) -> dict[str, Any]:
-        """Publish an adapter in mlx-lm's or PEFT's layout from a directory below the root."""
+        """Publishes an adapter in mlx-lm's or PEFT's layout from a directory below the root."""
         self.check_name(name)
         if self.root is None:
             raise ServerError(400, "this server was started without --adapter-root, so it loads no adapters by path")
@@ -129,7 +129,7 @@ class Adapters:
     async def put(
         self, name: str, body: bytes, digest: str | None, scale: float | None, version: int | None, mode: PublishMode
     ) -> dict[str, Any]:
-        """Publish an adapter from the bytes of a safetensors file, which must match the SHA-256 sent with it."""
+        """Publishes an adapter from the bytes of a safetensors file, which must match the SHA-256 sent with it."""
         self.check_name(name)
         actual = await asyncio.to_thread(lambda: hashlib.sha256(body).hexdigest())
         if digest is None or not hmac.compare_digest(digest.strip().lower().encode(), actual.encode()):
@@ -142,7 +142,7 @@ class Adapters:
         return await self._install(name, prepare, version, mode)
 
     async def unload(self, name: str, *, for_good: bool = True) -> None:
-        """Remove a name; its running requests finish. Unless `for_good`, the same weights may come back under it."""
+        """Removes a name; its running requests finish. Unless `for_good`, the same weights may come back under it."""
         async with self._lock:
             if name not in self.versions:
                 raise ServerError(404, f"no adapter {name!r:.80} is loaded", "not_found_error")
@@ -159,7 +159,7 @@ class Adapters:
         self._fetched.discard(name)
 
     async def _make_room(self) -> None:
-        """Evict the least recently used adapter. Its owner may publish the same version again."""
+        """Evicts the least recently used adapter. Its owner may publish the same version again."""
         before = time.monotonic() - IDLE_SECONDS
         running = {
             name for name, info in (await self.engine.call(lambda engine: engine.adapters())).items() if info.running
@@ -229,11 +229,11 @@ class _Preparing:
         self._begun += 1
 
     async def run(self, prepare: Callable[[Engine], PreparedAdapter], engine: Engine) -> PreparedAdapter:
-        """Prepare an adapter in one of the threads."""
+        """Prepares an adapter in one of the threads."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, prepare, engine)
 
     def close(self) -> None:
-        """Finish pending work and end the threads. Blocks."""
+        """Finishes pending work and ends the threads. Blocks."""
         threads = self._begun
         together = threading.Barrier(max(threads, 1))
         for _ in range(threads):

@@ -53,7 +53,7 @@ class _Counting:
         self.drain = server.drain
 
     def has_its_process(self) -> None:
-        """Call this if nothing else runs in this process: objects alive after loading stay, so the collector can skip
+        """Calls this if nothing else runs in this process: objects alive after loading stay, so the collector can skip
         them.
 
         A full collection over them takes a few hundred milliseconds, in which no request is answered. One runs before

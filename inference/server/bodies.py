@@ -45,7 +45,7 @@ class Reader:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
-        """Accept no further work."""
+        """Accepts no further work."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 

@@ -63,7 +63,7 @@ class Choice:
         return BYTES_PER_NUMBER * numbers
 
     def read(self, tokens: Sequence[int], *, last: bool = False) -> str:
-        """Add tokens to the text; returns the part that is certain, new and not a tool call."""
+        """Adds tokens to the text; returns the part that is certain, new and not a tool call."""
         piece = self.text.push(tokens, last=last)
         if self.reader is not None:
             piece, calls = self.reader.push(piece, last=last)
@@ -86,7 +86,7 @@ class Choice:
         return f"the grammar of the reply became too complex after {len(self.tokens) - 1} tokens: {why}"
 
     def count_characters(self, of: TokenBytes) -> None:
-        """Bring `offsets` up to date."""
+        """Brings `offsets` up to date."""
         for token in self.tokens[len(self.offsets) :]:
             self.offsets.append(self._seen)
             self._seen += len(self._characters.decode(of[token]))

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def add(app: FastAPI, server: Server) -> None:
-    """Add the routes to the application."""
+    """Adds the routes to the application."""
 
     async def answer(
         request: Request,

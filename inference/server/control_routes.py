@@ -13,7 +13,7 @@ from inference.server.server import Server
 
 
 def add(app: FastAPI, server: Server) -> None:
-    """Add the routes to the application."""
+    """Adds the routes to the application."""
     worker, stuck_after = server.engine.worker, server.settings.stuck_after
     resumed = 0  # times
 

@@ -12,7 +12,7 @@ from inference.types import AdapterInfo, Completion, Request, UnknownAdapter
 
 
 async def echo(engine: AsyncEngine, report: TokenReport, body: CompletionRequest, choices: Sequence[Choice]) -> None:
-    """Give every choice its prompt's text and, with `logprobs`, those of its tokens; with `max_tokens` 0 end it.
+    """Gives every choice its prompt's text and, with `logprobs`, those of its tokens; with `max_tokens` 0 end it.
 
     ServerError 400 for a prompt that the engine refuses, 404 if the adapter is gone, 500 if the model fails.
     """
@@ -84,7 +84,7 @@ async def _parts_of(engine: AsyncEngine, request: Request, top: int) -> tuple[li
 
 
 def _end_unwritten(choice: Choice, adapter: AdapterInfo | None) -> None:
-    """End a choice without tokens: only its prompt was requested."""
+    """Ends a choice without tokens: only its prompt was requested."""
     version, digest = (adapter.version, adapter.digest) if adapter else (0, None)
     count, name = len(choice.request.prompt), choice.request.adapter
     choice.done = Completion(-1, [], [], [], "length", name, version, count, 0, adapter_digest=digest)

@@ -186,7 +186,7 @@ class CompletionHandler:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     async def submit(self, choices: list[Choice]) -> list[int]:
-        """Hand the choices to the engine, all or none.
+        """Hands the choices to the engine, all or none.
 
         ServerError 400 if it refuses them, 404 if the adapter is gone; `Outdated` as in `check_current`.
         """
@@ -196,7 +196,7 @@ class CompletionHandler:
             return await self.engine.submit([choice.request for choice in choices], check)
 
     async def finish(self, ids: list[int], choices: list[Choice]) -> None:
-        """Wait for all choices; if cancelled, abort those still running."""
+        """Waits for all choices; if cancelled, aborts those still running."""
         start = time.perf_counter()
         try:
             for request_id, choice in zip(ids, choices):
@@ -209,7 +209,7 @@ class CompletionHandler:
         self.raise_faults(choices)
 
     def take(self, choice: Choice, event: Delta | Completion) -> str:
-        """Add an event to a choice; returns the new text that is certain."""
+        """Adds an event to a choice; returns the new text that is certain."""
         if isinstance(event, Delta):
             choice.tokens += event.tokens
             choice.logprobs += event.logprobs
@@ -226,7 +226,7 @@ class CompletionHandler:
         return piece
 
     def count(self, *completions: Completion) -> None:
-        """Add completions that have ended to the metrics."""
+        """Adds completions that have ended to the metrics."""
         for done in completions:
             self.metrics.prompt_tokens.inc(done.prompt_tokens)
             self.metrics.cached_tokens.inc(done.cached_tokens)

@@ -76,7 +76,7 @@ class Guard:
             self._held[adapter] -= len(body)
 
     async def _read(self, receive: Receive, body: bytearray, limit: int, adapter: bool) -> tuple[int, str] | None:
-        """Read the whole body into `body`; the refusal, or None. `_Gone` when the client leaves."""
+        """Reads the whole body into `body`; the refusal, or None. `_Gone` when the client leaves."""
         most = self.limits.adapter_body if adapter else self.limits.bodies
         while True:
             message = await receive()

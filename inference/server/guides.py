@@ -62,7 +62,7 @@ class Guides:
             self._waiting -= 1
 
     def close(self) -> None:
-        """Accept no further work."""
+        """Accepts no further work."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 

@@ -36,7 +36,7 @@ class Metrics:
         )
 
     def generated(self, adapter: str | None, count: int) -> None:
-        """Count tokens by adapter. Adapters that are gone are counted together, so that labels do not pile up."""
+        """Counts tokens by adapter. Adapters that are gone are counted together, so that labels do not pile up."""
         name = adapter or ""
         if name not in self._named:
             for gone in self._named.keys() - {"", *self._served()}:
@@ -46,7 +46,7 @@ class Metrics:
         self.tokens.labels(name).inc(count)
 
     def watch(self, name: str, about: str, value: Callable[[], float]) -> None:
-        """Add a gauge whose value is read at every scrape."""
+        """Adds a gauge whose value is read at every scrape."""
         Gauge(name, about, registry=self.registry).set_function(value)
 
     def text(self) -> bytes:

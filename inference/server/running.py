@@ -39,7 +39,7 @@ def _most_connections() -> int:
 
 
 def _take_descriptors() -> None:
-    """Raise the file descriptor limit to the most this process may have."""
+    """Raises the file descriptor limit to the most this process may have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_CONNECTIONS + _OWN_FILES
     wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
@@ -81,7 +81,7 @@ class _Protocol(H11Protocol):
             next(iter(self.server_state.silent), self)._make_way()
 
     def _count(self) -> None:
-        """Note activity: move this connection to the end of the silent ones, or take it out."""
+        """Notes activity: moves this connection to the end of the silent ones, or takes it out."""
         silent = self.server_state.silent
         silent.pop(self, None)
         if not self.transport.is_closing() and self.conn.their_state is h11.IDLE:
@@ -198,7 +198,7 @@ def make_server(app: Any, host: str, port: int, drain_seconds: int = 30) -> uvic
 
 
 def serve(app: Any, host: str, port: int, drain_seconds: int = 30) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code."""
+    """Serves until SIGTERM or SIGINT; returns the exit code."""
     server = make_server(app, host, port, drain_seconds)
     app.has_its_process()
     _take_descriptors()

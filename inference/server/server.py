@@ -91,7 +91,7 @@ class Server:
         return engine
 
     async def start(self) -> None:
-        """Load the model in the background; requests get 503 until then."""
+        """Loads the model in the background; requests get 503 until then."""
         for name in self.settings.adapters:
             self.adapters.check_name(name)
         self.engine.begin()
@@ -129,7 +129,7 @@ class Server:
             await asyncio.to_thread(heap.return_freed_memory)
 
     async def drain(self, seconds: float, hurry: Callable[[], bool]) -> None:
-        """Refuse new requests and wait for running ones; after `seconds`, or when `hurry` returns true, end them."""
+        """Refuses new requests and waits for running ones; after `seconds`, or when `hurry` returns true, ends them."""
         self.draining = True
         self.engine.worker.resume()
         end = time.monotonic() + seconds
@@ -143,7 +143,7 @@ class Server:
         return self.engine.running > 0 and self.engine.worker.healthy(self.settings.stuck_after)
 
     async def stop(self) -> None:
-        """End the engine."""
+        """Ends the engine."""
         self.draining = True
         self._trimming.cancel()
         self.reader.close()

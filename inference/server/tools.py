@@ -129,7 +129,7 @@ ToolChoice = Literal["none", "auto", "required"] | NamedToolChoice
 
 
 def check_tools(tools: list[Tool], choice: ToolChoice | None) -> None:
-    """Raise ValueError if tools are too large or share a name, or if the choice is not among them."""
+    """Raises ValueError if tools are too large or share a name, or if the choice is not among them."""
     names = [tool.function.name for tool in tools]
     if len(set(names)) < len(names):
         raise ValueError("two tools have the same name")

@@ -51,7 +51,7 @@ class Conversations:
         text: str,
         calls: Sequence[ToolCall] = (),
     ) -> None:
-        """Remember the ids of a conversation's answer."""
+        """Remembers the ids of a conversation's answer."""
         key = (*_dialogue(messages), *_dialogue(spoken(text, calls)))
         self._answered.put(key, (tuple(prompt), tuple(tokens)))
 

@@ -1,8 +1,8 @@
 """Encodes text in two ways: template text, whose markers become control ids, and seats' text, whose markers cannot.
 
-A chat marker such as ``<|im_end|>`` is one *added token*: a tokenizer looks for those strings before anything else, so
-a player who types one closes their own turn and opens another speaker's. ``split_special_tokens=True`` of transformers
-helps with tokens flagged ``special`` only; ``<think>``, ``<tool_call>`` and DeepSeek's ``<|User|>`` are added without
+A chat marker such as `<|im_end|>` is one *added token*: a tokenizer looks for those strings before anything else, so
+a player who types one closes their own turn and opens another speaker's. `split_special_tokens=True` of transformers
+helps with tokens flagged `special` only; `<think>`, `<tool_call>` and DeepSeek's `<|User|>` are added without
 that flag and get through. So seats' text is encoded by a copy of the tokenizer that has no markers.
 """
 
@@ -22,7 +22,7 @@ _EMPTY_MODEL = {"type": "BPE", "vocab": {}, "merges": []}
 
 
 def replace_surrogates(text: str) -> str:
-    """Return ``text`` as valid Unicode: surrogate pairs become their character, lone surrogates become U+FFFD."""
+    """Returns `text` as valid Unicode: surrogate pairs become their character, lone surrogates become U+FFFD."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -71,7 +71,7 @@ class TextEncoder:
             raise ValueError(f"{type(tokenizer).__name__}: plain text still reaches the control ids {sorted(forged)}")
 
     def markup(self, text: str, *, first: bool = False) -> list[int]:
-        """Encode template text, markers as control ids. ``first``: the text opens the prompt.
+        """Encodes template text, markers as control ids. `first`: the text opens the prompt.
 
         SentencePiece-style tokenizers put a space before the first word, which is right at the start of a prompt and
         wrong in its middle; a text that begins with a marker keeps the tokenizer's own behaviour.
@@ -81,7 +81,7 @@ class TextEncoder:
         return self._inner.encode(text)[0]
 
     def plain(self, text: str) -> list[int]:
-        """Encode a seat's text: every marker in it as ordinary characters, no id in ``control_ids``, no added space."""
+        """Encodes a seat's text: every marker in it as ordinary characters, no id in `control_ids`, no added space."""
         text = replace_surrogates(text)
         ids, encoding = self._plain.encode(text)
         if self.control_ids.isdisjoint(ids):
@@ -112,7 +112,7 @@ class _Copy:
         self._renumbered = {new: old for new, old in renumbered.items() if new != old}
 
     def encode(self, text: str) -> tuple[list[int], Encoding]:
-        """Return the ids, and the encoding that knows which characters each of them covers."""
+        """Returns the ids, and the encoding that knows which characters each of them covers."""
         if len(text) < _LONG:
             encoding = self._tokenizer.encode(text, add_special_tokens=False)
         else:  # lets other Python threads run meanwhile, unlike `encode`
@@ -122,12 +122,12 @@ class _Copy:
 
 
 def _description(component: Any) -> Any:
-    """Return a normalizer or pre-tokenizer as the JSON value it has in tokenizer.json."""
+    """Returns a normalizer or pre-tokenizer as the JSON value it has in tokenizer.json."""
     return None if component is None else json.loads(component.__getstate__())
 
 
 def _without_dummy_space(part: Any) -> Any:
-    """Copy a normalizer or pre-tokenizer description without the space it puts before the text."""
+    """Copies a normalizer or pre-tokenizer description without the space it puts before the text."""
     if isinstance(part, list):
         return [_without_dummy_space(item) for item in part if item.get("type") != "Prepend"]
     if not isinstance(part, dict):

@@ -29,7 +29,7 @@ _ARGUMENTS = re.compile(r'\{"(zqslot\d+qz)": ?0\}')
 
 
 class Layout(NamedTuple):
-    """A conversation without its contents: ``texts[0] + content[slots[0]] + texts[1] + content[slots[1]] + ...``."""
+    """A conversation without its contents: `texts[0] + content[slots[0]] + texts[1] + content[slots[1]] + ...`."""
 
     texts: tuple[str, ...]
     slots: tuple[int, ...]
@@ -42,8 +42,8 @@ class TemplateRefused(ValueError):
 class ChatTemplate:
     """One tokenizer's chat template, probed with slots.
 
-    ``jinja``: the template's source, or None for a tokenizer that renders in its own code. ``options`` reach the
-    template as variables (``enable_thinking``, ``date_string``).
+    `jinja`: the template's source, or None for a tokenizer that renders in its own code. `options` reach the
+    template as variables (`enable_thinking`, `date_string`).
     """
 
     def __init__(self, tokenizer: Any, jinja: str | None, options: dict[str, Any]) -> None:
@@ -77,9 +77,9 @@ class ChatTemplate:
         return self._layouts.get((roles, True)) is not None
 
     def layout(self, roles: tuple[str, ...], generate: bool = True) -> Layout:
-        """Return the layout of a conversation of these roles, ending with the generation prompt.
+        """Returns the layout of a conversation of these roles, ending with the generation prompt.
 
-        Raises `TemplateRefused` if the template fails or omits a message to the assistant, and ``ValueError`` if it
+        Raises `TemplateRefused` if the template fails or omits a message to the assistant, and `ValueError` if it
         takes too long.
         """
         found = self._layouts.get((roles, generate))
@@ -97,7 +97,7 @@ class ChatTemplate:
         return Layout(tuple(parts[::2]), slots)
 
     def accepts(self, *roles: str) -> bool:
-        """Tell whether a conversation of these roles can be rendered."""
+        """Tells whether a conversation of these roles can be rendered."""
         try:
             self.layout(roles)
         except TemplateRefused:
@@ -105,7 +105,7 @@ class ChatTemplate:
         return True
 
     def trims(self, role: str) -> bool:
-        """Tell whether the template strips white space from both ends of this role's contents."""
+        """Tells whether the template strips white space from both ends of this role's contents."""
         roles: tuple[str, ...] = ("user", "assistant", "user") if role == "assistant" else (role, "user")
         if not self.accepts(*roles):
             roles = (role,)
@@ -119,7 +119,7 @@ class ChatTemplate:
             return False
 
     def drops_thoughts(self) -> bool:
-        """Tell whether a ``<think>...</think>`` before an earlier answer is left out."""
+        """Tells whether a `<think>...</think>` before an earlier answer is left out."""
         thought, answer = _SLOT.format(1), _SLOT.format(2)
         contents = [_SLOT.format(0), f"<think>\n{thought}\n</think>\n\n{answer}", _SLOT.format(3)]
         try:
@@ -129,7 +129,7 @@ class ChatTemplate:
         return thought not in text and answer in text
 
     def opens_thought(self) -> bool:
-        """Tell whether the generation prompt ends inside its own ``<think>``."""
+        """Tells whether the generation prompt ends inside its own `<think>`."""
         try:
             prompt = self.layout(("user",)).texts[-1]
         except TemplateRefused:
@@ -137,7 +137,7 @@ class ChatTemplate:
         return prompt.rfind(OPEN) > prompt.rfind(CLOSE)
 
     def why_no_delta(self) -> str:
-        """Return why a longer conversation cannot be rendered by adding to a shorter one's text; "" when it can.
+        """Returns why a longer conversation cannot be rendered by adding to a shorter one's text; "" when it can.
 
         How the template repeats an earlier reply does not matter (it is never rendered again). Only the text before the
         first message, the text after each reply, and the generation prompt must not depend on the conversation's
@@ -159,7 +159,7 @@ class ChatTemplate:
         return ""
 
     def after_reply(self, roles: tuple[str, ...]) -> Layout | None:
-        """Return the text after an assistant's reply when messages of these roles come next (slots count from 0).
+        """Returns the text after an assistant's reply when messages of these roles come next (slots count from 0).
 
         None if the template refuses or rearranges such a conversation.
         """
@@ -184,7 +184,7 @@ class ChatTemplate:
             raise ValueError(f"{UNSUPPORTED} in a format that Legos reads")
 
     def end_of_reply(self) -> str:
-        """Return the text after a reply that ends the conversation; "" if nothing follows or the reply is not shown."""
+        """Returns the text after a reply that ends the conversation; "" if nothing follows or the reply is hidden."""
         try:
             layout = self.layout(("user", "assistant"), False)
         except TemplateRefused:
@@ -195,9 +195,9 @@ class ChatTemplate:
 def choose_template(
     tokenizer: Any, kind: str, options: dict[str, Any], markers: Collection[str]
 ) -> tuple[str, ChatTemplate]:
-    """Return the kind in use ("auto" for the tokenizer's own template) and its template.
+    """Returns the kind in use ("auto" for the tokenizer's own template) and its template.
 
-    ``markers``: the tokenizer's added tokens. Raises ``ValueError`` as `named_template` and `pin_clock` do.
+    `markers`: the tokenizer's added tokens. Raises `ValueError` as `named_template` and `pin_clock` do.
     """
     # mlx_lm's wrapper sets enable_thinking itself and renders a few families in code; only the latter is wanted.
     coded = getattr(tokenizer, "_chat_template", None) is not None

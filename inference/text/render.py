@@ -1,7 +1,7 @@
 """Conversations to token ids, delta by delta.
 
 The next prompt of a conversation is what the model has already seen (prompt and sampled ids) plus the rendering of the
-new message, never a second rendering of the whole. Chat templates drop earlier ``<think>`` text, trim white space, move
+new message, never a second rendering of the whole. Chat templates drop earlier `<think>` text, trim white space, move
 system prompts and print dates, and re-tokenised replies differ from sampled ones, so a re-render would neither hit the
 KV cache nor match the recorded log-probabilities.
 
@@ -113,10 +113,10 @@ class Renderer:
         self._pieces: BoundedCache[tuple[tuple[tuple[int, ...], str], ...]] = BoundedCache(512, 8 << 20)
 
     def start(self, messages: Sequence[Message], system: str | None = None) -> tuple[int, ...]:
-        """Return the ids of a whole conversation and the assistant's generation prompt; cached by contents.
+        """Returns the ids of a whole conversation and the assistant's generation prompt; cached by contents.
 
-        ``system`` goes before the messages; if the template has no system role, it is put at the start of the first
-        user message. Raises ``ValueError`` for an empty conversation and if the template refuses these roles.
+        `system` goes before the messages; if the template has no system role, it is put at the start of the first
+        user message. Raises `ValueError` for an empty conversation and if the template refuses these roles.
         """
         key = tuple([(message["role"], message["content"]) for message in messages]), system
         try:
@@ -133,9 +133,9 @@ class Renderer:
     def extend(
         self, prompt_ids: Sequence[int], sampled_ids: Sequence[int], new_messages: Sequence[Message]
     ) -> tuple[int, ...] | None:
-        """Return ``prompt_ids + sampled_ids + delta``: the prompt of the turn after ``new_messages``.
+        """Returns `prompt_ids + sampled_ids + delta`: the prompt of the turn after `new_messages`.
 
-        ``new_messages`` follow the assistant's reply. A reply stopped by length is closed with the end-of-turn token it
+        `new_messages` follow the assistant's reply. A reply stopped by length is closed with the end-of-turn token it
         lacks; a reply that has an end token keeps that one. Returns None if the template allows no delta.
         """
         layout = self._template.after_reply(tuple(message["role"] for message in new_messages))
@@ -149,9 +149,9 @@ class Renderer:
         return (*prompt_ids, *sampled_ids, *delta)
 
     def reply(self, sampled_ids: Sequence[int]) -> str:
-        """Return a reply's text without its end token; other markers, such as ``<think>``, stay as text.
+        """Returns a reply's text without its end token; other markers, such as `<think>`, stay as text.
 
-        A thought opened by the template begins with its ``<think>``: without it, a truncated thought would pass for an
+        A thought opened by the template begins with its `<think>`: without it, a truncated thought would pass for an
         answer.
         """
         ids = tuple(sampled_ids)
@@ -159,12 +159,12 @@ class Renderer:
         return self._replies.put(ids, self._decode_reply(ids)) if found is None else found
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a seat's text alone; no marker in it becomes a control id."""
+        """Returns the ids of a seat's text alone; no marker in it becomes a control id."""
         return self._encoder.plain(text)
 
     @property
     def end_id(self) -> int:
-        """The token this template ends a reply with. Raises ``ValueError`` for a model without one."""
+        """The token this template ends a reply with. Raises `ValueError` for a model without one."""
         if self._end is None:
             raise ValueError("this model has no end token: replies end by length only")
         return self._end
@@ -211,7 +211,7 @@ class Renderer:
         return tuple(self._fill(self._template.layout(tuple(role for role, _ in pairs)), pairs, first=True))
 
     def _fill(self, layout: Layout, pairs: Sequence[tuple[str, str]], *, first: bool) -> list[int]:
-        """Encode a layout with its contents. ``first``: the layout opens a prompt rather than continues one."""
+        """Encodes a layout with its contents. `first`: the layout opens a prompt rather than continues one."""
         pieces = self._pieces.get((layout, first))
         if pieces is None:
             pieces = self._pieces.put((layout, first), self._encode_layout(layout, first))
@@ -225,7 +225,7 @@ class Renderer:
         return ids
 
     def _encode_layout(self, layout: Layout, first: bool) -> tuple[tuple[tuple[int, ...], str], ...]:
-        """Return the ids of each text and the spaces at its end, which are encoded with the content they precede.
+        """Returns the ids of each text and the spaces at its end, which are encoded with the content they precede.
 
         In most vocabularies a space belongs to the following word: " word" is one token, " " and "word" are two.
         """
@@ -240,14 +240,14 @@ class Renderer:
         return tuple(pieces)
 
     def _closing_length(self, ids: Sequence[int]) -> int:
-        """Return how many leading ids close a reply: white space up to the first control id, or none at all."""
+        """Returns how many leading ids close a reply: white space up to the first control id, or none at all."""
         for i, token in enumerate(ids):
             if token in self._encoder.control_ids:
                 return i + 1 if not self.tokenizer.decode(list(ids[:i])).strip() else 0
         return 0
 
     def _find_stops(self) -> tuple[int | None, frozenset[int], frozenset[int]]:
-        """Return the template's own end of a reply, the ids that close a turn, and all ids that end a reply.
+        """Returns the template's own end of a reply, the ids that close a turn, and all ids that end a reply.
 
         The last two differ for a template that closes nothing and only opens the next turn: its opening marker ends a
         reply and stands for itself when sampled, but still has to follow the tokenizer's end token.
@@ -283,7 +283,7 @@ class Conversation:
         self._sampled: tuple[int, ...] | None = None
 
     def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Return the prompt for an observation.
+        """Returns the prompt for an observation.
 
         Repeating the last observation returns the last prompt. The last observation, then the recorded reply as the
         assistant's message, then more messages give the last prompt, the recorded ids and the delta. Anything else,
@@ -302,9 +302,9 @@ class Conversation:
         return self._prompt
 
     def record(self, sampled_ids: Sequence[int]) -> None:
-        """Record the model's answer to the last prompt, including its end token if there was one.
+        """Records the model's answer to the last prompt, including its end token if there was one.
 
-        Raises ``RuntimeError`` before the first prompt.
+        Raises `RuntimeError` before the first prompt.
         """
         if not self._messages:
             raise RuntimeError("record() was called before prompt(): there is no prompt these ids could answer")

@@ -1,7 +1,7 @@
 """Chat templates for models without a usable one, and a pinned clock for templates that print the date.
 
-Each is Jinja in the dialect of transformers (``messages``, ``add_generation_prompt``, ``enable_thinking``,
-``bos_token``, ``eos_token``) and lists the tokens it needs: for a tokenizer without them, its markers would be ordinary
+Each is Jinja in the dialect of transformers (`messages`, `add_generation_prompt`, `enable_thinking`,
+`bos_token`, `eos_token`) and lists the tokens it needs: for a tokenizer without them, its markers would be ordinary
 text that any player can type.
 """
 
@@ -91,9 +91,9 @@ RENDERERS: dict[str, NamedTemplate] = {
 
 
 def named_template(kind: str, markers: Collection[str]) -> str:
-    """Return the Jinja source of ``kind``. ``markers``: the tokenizer's added tokens.
+    """Returns the Jinja source of `kind`. `markers`: the tokenizer's added tokens.
 
-    Raises ``ValueError`` for an unknown kind and for a kind whose markers the tokenizer lacks.
+    Raises `ValueError` for an unknown kind and for a kind whose markers the tokenizer lacks.
     """
     if kind not in RENDERERS:
         raise ValueError(f"unknown renderer {kind!r}; accepted: auto, {', '.join(RENDERERS)}")
@@ -108,10 +108,10 @@ def named_template(kind: str, markers: Collection[str]) -> str:
 
 
 def pin_clock(jinja: str, date_string: str) -> str:
-    """Replace every ``strftime_now("...")`` in a template by the given date (written like "26 Jul 2024").
+    """Replaces every `strftime_now("...")` in a template by the given date (written like "26 Jul 2024").
 
     The result replaces the call, since transformers passes templates only plain data, not functions. Raises
-    ``ValueError`` when ``date_string`` has another format.
+    `ValueError` when `date_string` has another format.
     """
     try:
         date = datetime.datetime.strptime(date_string, DATE_FORMAT)
