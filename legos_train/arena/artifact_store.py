@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -203,7 +203,7 @@ class ArtifactStore:
 
     def pools(self, pool: str | None = None) -> dict[Level, list[Artifact]]:
         """All artifacts by difficulty: `easy`, `medium`, `hard` and `unseen`."""
-        found: dict[Level, list[Artifact]] = {"easy": [], "medium": [], "hard": [], "unseen": []}
+        found: dict[Level, list[Artifact]] = {level: [] for level in get_args(Level)}
         for artifact in self if pool is None else self.entries(pool):
             found[artifact.level].append(artifact)
         return found

@@ -17,7 +17,10 @@ from legos_train.config.sampling_settings import OF_A_SEAT as OF_A_SEAT  # noqa:
 from legos_train.config.sampling_settings import SamplingSettings as SamplingSettings  # noqa: PLC0414
 from legos_train.config.server_settings import ServerSettings as ServerSettings  # noqa: PLC0414
 from legos_train.config.server_settings import TinkerSettings as TinkerSettings  # noqa: PLC0414
+from legos_train.rollout import filters
 from legos_train.settings import Section
+
+ProgressMode = Literal["auto", "rich", "plain", "json"]
 
 
 class LoRASettings(Section):
@@ -75,7 +78,7 @@ class FilterSettings(Section):
     """Share of episodes ending in a draw to drop."""
     draw_retries: int = Field(default=0, ge=0)
     """How many times an episode ending in a draw may be played again, each time on another seed."""
-    keep: Literal["all", "winners", "success", "positive"] = "all"
+    keep: filters.Kept = "all"
     """`winners`: only trajectories with the best return of their episode, if it is better than the worst; `success`:
     only those with a right answer, or a return above 0 where nothing is right or wrong; `positive`: only those with a
     return above 0, including wrong answers rewarded for their format. Usually set with `loss.name = "sft"`."""
@@ -215,6 +218,6 @@ class LogSettings(Section):
     """Project name: also log to trackio (install it yourself)."""
     tensorboard: bool = Field(default=False, title="TensorBoard")
     """Also write TensorBoard event files into the run directory (needs tensorboardX or torch)."""
-    progress: Literal["auto", "rich", "plain", "json"] = "auto"
+    progress: ProgressMode = "auto"
     """What is printed: a live dashboard (`rich`), a short line per step (`plain`; in a notebook every tenth), or each
     step as a line of JSON (`json`); auto: the dashboard on a terminal, otherwise short lines."""

@@ -9,8 +9,9 @@ from pettingzoo import AECEnv
 
 from legos_envs.records import Episode
 from legos_envs.wrappers import RubricReward
+from legos_train.observe import eval_numbers
 
-OUTCOMES = ("win", "draw", "loss", "invalid", "opponent_invalid", "truncated", "unscored")
+OUTCOMES = tuple(eval_numbers.ENDINGS)
 TIE = 1e-9
 
 

@@ -9,8 +9,9 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, get_args
 
+from legos_train.config import sections
 from legos_train.disk import as_json
 from legos_train.observe.dashboard_tables import facts_table, grid, learners_table
 from legos_train.observe.dashboard_text import clock, number, shown, sparkline
@@ -18,7 +19,6 @@ from legos_train.observe.eval_numbers import ends_of, results
 from legos_train.observe.progress_line import ProgressLine
 from legos_train.observe.verdict import measures
 
-ProgressMode = Literal["auto", "rich", "plain", "json"]
 PACE = 20
 """Number of last steps used for the time left."""
 MOST_ROLES, LINE_ROLES = 10, 2
@@ -26,13 +26,13 @@ NARROW = 76
 """Terminals with fewer columns get no sparklines."""
 
 
-def settled(mode: ProgressMode) -> ProgressMode:
+def settled(mode: sections.ProgressMode) -> sections.ProgressMode:
     """Resolves `auto`: `rich` on a terminal, `plain` elsewhere.
 
     Raises:
         ValueError: the mode is not auto, rich, plain or json.
     """
-    if mode not in ("auto", "rich", "plain", "json"):
+    if mode not in get_args(sections.ProgressMode):
         raise ValueError(f"progress mode must be auto, rich, plain or json; got {mode!r}")
     if mode != "auto":
         return mode
@@ -66,7 +66,7 @@ class Progress:
         start: int = 0,
         every: int | None = None,
         quiet: bool = False,
-        mode: ProgressMode = "auto",
+        mode: sections.ProgressMode = "auto",
         console: Any = None,
     ):
         mode = "rich" if mode == "auto" and console is not None else settled(mode)

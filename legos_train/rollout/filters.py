@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from legos_train.rollout.jobs import NOT_FINITE, NOT_TRAINED_HERE, TAKEN_BACK, U
 from legos_train.rollout.players import actors
 
 R = TypeVar("R")
+Kept = Literal["all", "winners", "success", "positive"]
+"""Which trajectories of an episode are trained on."""
 VOID = (NOT_FINITE, TAKEN_BACK, UNSCORED)
 """Reasons why a trajectory's return is meaningless."""
 
@@ -98,7 +100,7 @@ def keep_best(episodes: Sequence[Episode], rule: str) -> int:
     Raises:
         ValueError: the rule is unknown.
     """
-    if rule not in ("all", "winners", "success", "positive"):
+    if rule not in get_args(Kept):
         raise ValueError(f"filter.keep must be all, winners, success or positive; got {rule!r}")
     count = 0
     for episode in [] if rule == "all" else episodes:

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from legos_train.observe.eval_numbers import by_weights, ends_of, is_number, latest, results
+from legos_train.observe.eval_numbers import ENDINGS, by_weights, ends_of, is_number, latest, results
 from legos_train.observe.report.changed_settings import flat
 from legos_train.observe.verdict import measures
 
 Json = dict[str, Any]
 POINTS = 64
 """Points of a curve; one with twice as many drops every other."""
-SHARES = ("win", "draw", "loss", "invalid", "opponent_invalid", "truncated", "unscored")
 
 
 LAST = 64  # bytes before the place where reading goes on that must be unchanged
@@ -135,7 +134,7 @@ def evaluation_lines(path: Path) -> list[Json]:
 
 
 def _of_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    shares = {name: row.get(name) for name in SHARES if row.get(name) or name in ("win", "loss")}
+    shares = {name: row.get(name) for name in ENDINGS if row.get(name) or name in ("win", "loss")}
     if row.get("competitive") is False:  # nothing is won, drawn or lost here
         shares = {"success": row.get("win")} | {k: v for k, v in shares.items() if k not in ("win", "draw", "loss")}
     found = [table for name in ("accuracy", "exact") if isinstance(table := row.get(name), Mapping)]

@@ -6,8 +6,9 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
+from legos_train.config import sections
 from legos_train.disk import as_json
-from legos_train.observe.dashboard import ProgressMode, settled
+from legos_train.observe.dashboard import settled
 from legos_train.observe.eval_numbers import formatted, metric_name, results
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def summary_rows(result: Result) -> list[list[str]]:
     return rows
 
 
-def print_table(result: Result, progress: ProgressMode = "auto") -> None:
+def print_table(result: Result, progress: sections.ProgressMode = "auto") -> None:
     """Prints the result of a run: before and after, the files, and how to view them.
 
     With `json` it is one line of JSON, otherwise a table.
