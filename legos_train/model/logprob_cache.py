@@ -21,7 +21,7 @@ Compute = Callable[[Batch], mx.array]
 
 
 class LogprobCache:
-    """Entries keyed by the bytes of a context."""
+    """Entries keyed by the digest of a context (`Batch.keys`)."""
 
     def __init__(self) -> None:
         self.clear()

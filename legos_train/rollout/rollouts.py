@@ -216,7 +216,8 @@ class Rollouts:
                     continue
                 prompt, sampling = self._asked(game, decision, player)
                 session = f"{game.job.seed}.{game.index}.{decision.agent}"
-                key = self._submit(player, Request(prompt, sampling, player.adapter, session=session))
+                goes_on = decision.agent in game.conversations  # its next prompt will begin with this one and its reply
+                key = self._submit(player, Request(prompt, sampling, player.adapter, session=session, park=goes_on))
                 if key is None:  # an overflow is this seat's invalid move, and does not end the batch
                     turn = turn_of(decision, "", prompt_tokens=prompt, action_tokens=(), logprobs=())
                     turn.finish_reason = "overflow"

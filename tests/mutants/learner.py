@@ -31,6 +31,26 @@ MUTANTS = [
         ),
     ),
     *mutants(
+        "legos_train/rollout/rollouts.py",
+        "tests/train/test_rollout.py::test_a_conversation_is_not_read_again_at_every_turn",
+        (
+            "conversations-read-again",
+            "session=session, park=goes_on",
+            "session=session",
+            "every turn of a conversation computes all of it again",
+        ),
+    ),
+    *mutants(
+        "legos_train/loss/batch/arrays.py",
+        "tests/train/test_batch.py",
+        (
+            "digest-goes-on-in-the-next-row",
+            "last, read, digest = row_, 0, blake2b(digest_size=16)",
+            "last, read = row_, 0",
+            "equal contexts have different keys in different batches",
+        ),
+    ),
+    *mutants(
         "legos_train/run/extrapolation.py",
         "tests/train/test_preflight.py::test_what_rows_begin_with_comes_on_top_of_the_largest_part",
         (

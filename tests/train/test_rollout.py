@@ -57,6 +57,22 @@ def test_together_equals_alone(player, env, kwargs) -> None:
                 assert x.logprobs == pytest.approx(y.logprobs, abs=1e-4)
 
 
+def test_a_conversation_is_not_read_again_at_every_turn(player, monkeypatch) -> None:
+    """A later prompt begins with what was read and written before: only what is new goes through the model."""
+    ended: list[Completion] = []
+    step = player.engine.step
+
+    def noted() -> list[Completion]:
+        ended.extend(found := step())
+        return found
+
+    monkeypatch.setattr(player.engine, "step", noted)
+    kuhn = {"num_rounds": 12, "memory": "chat", "invalid_retries": 8}
+    Rollouts(lambda name: legos_envs.make(name, **kuhn)).run([Job("KuhnPoker-v0", n, {"*": player}) for n in range(4)])
+    asked = sum(one.prompt_tokens for one in ended)
+    assert asked > 10_000 and sum(one.cached_tokens for one in ended) > 0.8 * asked
+
+
 def test_salt_makes_different_games_of_one_seed(player) -> None:
     requests = [Job("Nim-v0", 1, {"*": player}, salt=salt) for salt in range(20)]
     episodes = Rollouts(legos_envs.make).run(requests)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ class Batch:
     """U distinct rows of at most T tokens, K sites in them, M sampled tokens.
 
     tokens (U, T) right padded with 0; lengths (U,); `prefix`: all rows share their first `prefix` tokens and no site
-    lies among them. rows, cols (K,): the place of a site's hidden state; `keys` (K): the bytes of the tokens up to and
+    lies among them. rows, cols (K,): the place of a site's hidden state; `keys` (K): a digest of the tokens up to and
     with that column, equal for equal contexts in any batch. Per sampled token: position (M,) its site; row (M,) the row
     its turn is in (the site may be in another row with the same prefix); target (M,) its token id; old_logprobs (M,);
     advantages (M,); sequence (M,) the turn it belongs to; sequence_length (M,) how many tokens that turn has, forced
@@ -219,9 +220,13 @@ def arrange(
     places, inverse = np.unique(new_rows * max(tokens.shape[1], 1) + cols, return_inverse=True)
     site_of: dict[bytes, int] = {}
     site_rows, site_cols, remap = [], [], np.zeros(len(places), dtype=np.int32)
+    last, read, digest = -1, 0, blake2b()
     for index, place in enumerate(places):
         row_, col = divmod(int(place), tokens.shape[1])
-        key = tokens[row_, : col + 1].tobytes()
+        if row_ != last:
+            last, read, digest = row_, 0, blake2b(digest_size=16)
+        digest.update(tokens[row_, read : col + 1].tobytes())
+        read, key = col + 1, digest.digest()
         if key not in site_of:
             site_of[key] = len(site_of)
             site_rows.append(row_)
