@@ -17,6 +17,7 @@ from legos_envs.tasks.problems import Dataset, sources
 from legos_envs.tasks.problems.gsm8k import GSM8K
 from legos_envs.tasks.problems.sources import Problem, open_source
 from legos_envs.tasks.problems.word_problems import word_problem
+from legos_envs.tasks.rows import open_rows
 from legos_envs.testing import check_env
 
 DATA = Path(__file__).with_name("data")
@@ -119,6 +120,28 @@ def test_a_hugging_face_data_set_by_name(tmp_path, monkeypatch):
     assert len(problems) == 7 and problems[6].answer == "14"
     with pytest.raises(RuntimeError, match=r"cannot load the data set .*split 'train'.*or give a local file"):
         open_source(f"hf:{tmp_path / 'small'}", split="train")
+
+
+def test_rows_in_memory_are_read_once_until_one_of_them_changes(monkeypatch):
+    """A run makes hundreds of envs of the same rows."""
+    read = []
+    monkeypatch.setattr(given_items, "open_rows", lambda rows, *a, **k: read.append(1) or open_rows(rows, *a, **k))
+    rows = [{"question": f"What is {n}?", "answer": n} for n in range(10)]
+    first, second = (Dataset(source=rows, split="train") for _ in range(2))
+    assert len(read) == 1 and first.problems is second.problems and first.drawn is second.drawn
+    rows[3]["answer"] = 33
+    assert Dataset(source=rows).problems[3].answer == "33" and len(read) == 2
+    rows.append({"question": "More?", "answer": "yes"})
+    assert len(Dataset(source=rows).problems) == 11
+    assert Dataset(source=[{"question": "Other?", "answer": 1}] * 11).problems[0].question == "Other?"
+    assert len(open_source(rows, answer="question")) == 11 and len(read) == 5, "other arguments"
+    nested = [{"prompt": "p", "info": {"n": 1}}]
+    for n in (1, 2):
+        nested[0]["info"]["n"] = n
+        found = given_items.given_items(
+            nested, {"prompt": "prompt", "info": "info"}, None, "all", None, "refuse", dict, values=("info",)
+        )
+        assert found[0]["info"] == {"n": n}, "what is inside a value may change unseen, so such rows are not kept"
 
 
 @has_datasets

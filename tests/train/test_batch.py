@@ -204,7 +204,7 @@ def test_no_token_is_lost_or_invented(played, budget, count):
     for part, places in batch.parts(budget):
         found[places] += 1
         assert read(part) == [expected[i] for i in places]
-        assert set(part.keys) <= set(batch.keys) and {len(key) for key in part.keys} == {16}, "however long a context"
+        assert set(part.keys) <= set(batch.keys) and {len(key) for key in part.keys} <= {16}, "however long a context"
         for name, weights in whole.items():
             assert part.token_weights(name, 3.0).tolist() == weights[places].tolist()
         computed = part.distinct_rows * (part.tokens.shape[1] - part.prefix)

@@ -155,7 +155,19 @@ def drawn(problems: Problems, source: Any, split: str | None) -> Sequence[int]:
         return problems.seeds
     if split is None or (isinstance(source, str) and source.startswith(HUB)):
         return range(len(problems))
-    return of_split(range(len(problems)), split, lambda index: problems[index].question)
+    known = _drawn.get((id(problems), split))
+    if known is None or known[0] is not problems:  # else every env of a run would hash every question
+        if len(_drawn) >= MOST:
+            _drawn.pop(next(iter(_drawn)))
+        known = problems, of_split(range(len(problems)), split, lambda index: problems[index].question)
+        _drawn[id(problems), split] = known
+    return known[1]
+
+
+_drawn: dict[tuple[int, str], tuple[Problems, Sequence[int]]] = {}
+"""Splits of problems by identity, which are kept with them, so that no other problems get their identity."""
+MOST = 32
+"""Number of splits to keep, since a run creates hundreds of envs with the same one."""
 
 
 @functools.lru_cache(8)
