@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from legos_envs.records import Episode, Trajectory, Turn
+from legos_envs.records import Episode, Message, Trajectory, Turn
 
 Advantages = dict[str, NDArray[np.float64]]
 METHODS: dict[str, type[Any]] = {}
@@ -100,9 +100,23 @@ def trained(episode: Episode) -> Iterator[Trajectory]:
         yield trajectory
 
 
-def prompt_key(turn: Turn) -> Hashable:
-    """A key of what the agent read; equal messages have equal keys."""
-    return tuple([tuple(sorted(message.items())) for message in turn.observation])
+class PromptKeys:
+    """Keys of what agents read: equal messages, equal keys.
+
+    Turns of a conversation share their messages, so each is only looked at once.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._known: dict[int, tuple[Message, int]] = {}  # by identity, which no other message gets while this is kept
+
+    def __call__(self, turn: Turn) -> tuple[int, ...]:
+        return tuple([known[1] if (known := self._known.get(id(m))) else self._new(m) for m in turn.observation])
+
+    def _new(self, message: Message) -> int:
+        number = self._numbers.setdefault(tuple(sorted(message.items())), len(self._numbers))
+        self._known[id(message)] = message, number
+        return number
 
 
 def turn_discounts(turns: int, gamma: float) -> NDArray[np.float64]:

@@ -25,13 +25,13 @@ from legos_train.credit.assigner import (
     Advantages,
     Decay,
     Gamma,
+    PromptKeys,
     Singleton,
     Std,
     check_unit,
     group_of,
     method,
     moments,
-    prompt_key,
     returns_to_go,
     trained,
 )
@@ -91,12 +91,13 @@ class GiGPOCredit(GRPOCredit):
         """See `CreditAssigner.assign`. Raises ValueError for an episode without a group."""
         out = super().assign(episodes)
         every: dict[Hashable, list[float]] = defaultdict(list)
+        key_of = PromptKeys()
         rows: list[list[tuple[str, NDArray[np.float64], list[Hashable]]]] = []
         for episode in episodes:
             row = []
             for trajectory in trained(episode):
                 where = (episode.env_id, group_of(episode, "credit 'rae'"), trajectory.role)
-                keys: list[Hashable] = [(where, prompt_key(turn)) for turn in trajectory.turns]
+                keys: list[Hashable] = [(where, key_of(turn)) for turn in trajectory.turns]
                 targets = returns_to_go(trajectory, self.gamma)
                 for key, target in zip(keys, targets.tolist(), strict=True):
                     every[key].append(target)

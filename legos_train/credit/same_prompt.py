@@ -22,11 +22,11 @@ from legos_train.credit.assigner import (
     Advantages,
     Decay,
     Gamma,
+    PromptKeys,
     check_choice,
     check_unit,
     mean,
     method,
-    prompt_key,
     to_go,
     trained,
     turn_discounts,
@@ -94,6 +94,7 @@ class SamePromptCredit(RemembersBaselines):
     def assign(self, episodes: Sequence[Episode]) -> list[Advantages]:
         """See `CreditAssigner.assign`. Each call is one batch, after which the role baselines are updated."""
         numbers: dict[Hashable, int] = {}  # of the prompts, in the order in which they were first read
+        key_of = PromptKeys()
         same: dict[Key, dict[int, int]] = defaultdict(dict)  # the same by the ids of observations, which turns share
         every: list[list[float]] = []  # by prompt: targets in the batch
         seen: dict[Key, list[float]] = defaultdict(list)
@@ -106,7 +107,7 @@ class SamePromptCredit(RemembersBaselines):
                 for turn, target in zip(trajectory.turns, targets, strict=True):
                     prompt = known.get(id(turn.observation))
                     if prompt is None:
-                        prompt = numbers.setdefault((key, prompt_key(turn)), len(numbers))
+                        prompt = numbers.setdefault((key, key_of(turn)), len(numbers))
                         known[id(turn.observation)] = prompt
                         if prompt == len(every):
                             every.append([])

@@ -7,10 +7,11 @@ import pickle
 
 import pytest
 
+from legos_envs.records import Turn
 from legos_train import CreditAssigner
 from legos_train.credit import METHODS, CreditSettings, PerEnv
 from legos_train.credit.agent_turn import AgentTurnCredit
-from legos_train.credit.assigner import Gamma
+from legos_train.credit.assigner import Gamma, PromptKeys
 from legos_train.credit.constant import ConstantCredit
 from legos_train.credit.gigpo import GiGPOCredit
 from legos_train.credit.group import GRPOCredit, HierarchicalGRPOCredit
@@ -314,3 +315,11 @@ def test_options_out_of_range():
     ]:
         with pytest.raises(ValueError, match=next(iter(options))):
             kind(**options)
+
+
+def test_equal_messages_have_equal_keys_whoever_holds_them() -> None:
+    key_of, shared = PromptKeys(), {"role": "user", "content": "a"}
+    first = key_of(Turn((shared, {"role": "assistant", "content": "b"}), "x"))
+    assert key_of(Turn((dict(reversed(shared.items())), {"role": "assistant", "content": "b"}), "y")) == first
+    others = [(shared,), (shared, shared), (shared, {"role": "user", "content": "b"}), ()]
+    assert len({first, *(key_of(Turn(messages, "x")) for messages in others)}) == 5
