@@ -122,7 +122,7 @@ def test_a_call_of_several_prompts_sends_an_option_or_refuses_it(name: str) -> N
     """To `legos serve`; and only requests whose options agree share a call, whatever their seeds."""
     plain, unusual = SamplingParams(seed=1), SamplingParams(**{"seed": 1, name: OTHERS[name]})
     if name in ("logit_bias", "allowed", "guide", "top_logprobs"):
-        with pytest.raises(RequestRefused, match=f"cannot be asked for {name}; they take temperature, top_p"):
+        with pytest.raises(RequestRefused, match=f"cannot be asked for {name}; they accept only temperature, top_p"):
             completions.group_key(unusual)
         return
     assert (completions.group_key(plain) == completions.group_key(unusual)) == (name == "seed")
