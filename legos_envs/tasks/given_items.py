@@ -15,6 +15,7 @@ _opened: dict[str, _Opened] = {}
 MOST = 32
 """Number of sources to cache, since a run creates hundreds of envs with the same one."""
 _FIXED = (str, int, float, type(None))
+"""Types of values that nobody can change within a row."""
 
 
 def without_source(**given: Any) -> None:
@@ -62,8 +63,9 @@ def given_items(
     function, *given = (make.func, make.args, make.keywords) if isinstance(make, partial) else (make,)
     made_by = (function.__module__, function.__qualname__, *given)
     name = repr((identity, names, fields, split, config, bad_rows, made_by))
-    if name in _opened and _opened[name].holds(source):
-        return _opened[name].items
+    known = _opened.get(name)
+    if known is not None and known.holds(source):
+        return known.items
     items = open_rows(
         source,
         names,

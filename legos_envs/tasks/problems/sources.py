@@ -143,6 +143,12 @@ def _problem(row: Mapping[str, str], pattern: str | None, field: str | None) -> 
 # --- which problem an episode is about -------------------------------------------------------------------------------
 
 
+_drawn: dict[tuple[int, str], tuple[Problems, Sequence[int]]] = {}
+"""Splits of problems by identity, which are kept with them, so that no other problems get their identity."""
+MOST = 32
+"""Number of splits to keep, since a run creates hundreds of envs with the same one."""
+
+
 def drawn(problems: Problems, source: Any, split: str | None) -> Sequence[int]:
     """The indices of the problems that episodes use: all, or those of a split of `legos_envs.tasks.splits`.
 
@@ -162,12 +168,6 @@ def drawn(problems: Problems, source: Any, split: str | None) -> Sequence[int]:
         known = problems, of_split(range(len(problems)), split, lambda index: problems[index].question)
         _drawn[id(problems), split] = known
     return known[1]
-
-
-_drawn: dict[tuple[int, str], tuple[Problems, Sequence[int]]] = {}
-"""Splits of problems by identity, which are kept with them, so that no other problems get their identity."""
-MOST = 32
-"""Number of splits to keep, since a run creates hundreds of envs with the same one."""
 
 
 @functools.lru_cache(8)
