@@ -100,5 +100,6 @@ class _Opened:
 
 def _comparable(source: Any) -> bool:
     """Whether these are rows of values that cannot change, so that copies of the rows show every change."""
-    rows = source if isinstance(source, list | tuple) else [[]]
-    return all(isinstance(v, _FIXED) for row in rows for v in (row.values() if isinstance(row, dict) else [row]))
+    if not isinstance(source, list | tuple):
+        return False
+    return all(isinstance(v, _FIXED) for row in source for v in (row.values() if isinstance(row, dict) else [row]))

@@ -19,7 +19,7 @@ import numpy as np
 from legos_envs import arguments
 from legos_envs.scoring import answers
 from legos_envs.table import Table, keyed_generator
-from legos_envs.tasks.given_items import given_items, without_source
+from legos_envs.tasks.given_items import MOST, given_items, without_source
 from legos_envs.tasks.problems.word_problems import LEVELS, question_of, word_problem
 from legos_envs.tasks.raw_rows import HUB, DataSetUnavailable
 from legos_envs.tasks.rows import BAD_ROWS
@@ -145,8 +145,6 @@ def _problem(row: Mapping[str, str], pattern: str | None, field: str | None) -> 
 
 _drawn: dict[tuple[int, str], tuple[Problems, Sequence[int]]] = {}
 """Splits of problems by identity, which are kept with them, so that no other problems get their identity."""
-MOST = 32
-"""Number of splits to keep, since a run creates hundreds of envs with the same one."""
 
 
 def drawn(problems: Problems, source: Any, split: str | None) -> Sequence[int]:
